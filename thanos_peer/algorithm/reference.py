@@ -1,0 +1,97 @@
+"""The centralised X*: what a solver that holds all the data finds, to compare the network with.
+
+Sequential linearised proximal gradient (SLPG): a prox step along the tangent direction, with a multiplier
+Lambda that keeps the step tangent, then one Newton-Schulz step towards orthonormal columns. The usual
+Barzilai-Borwein step of that method is not safe here, so the step is fixed; where even that fails to settle,
+a smaller one is tried, and what was reached is said in the residual.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from thanos_peer.algorithm.objectives import Objective
+from thanos_peer.algorithm.regularizers import Regularizer
+from thanos_peer.algorithm.stiefel import infeasibility, norm, polar, sym
+from thanos_peer.block import Matrix
+
+TARGET = 1e-10  # a residual above this deserves a warning wherever X* is used
+_GOAL = 1e-12  # what the solver works towards
+_STEPS = (1.0, 0.5, 0.2, 0.05)  # in units of 1/L
+_INNER, _INNER_FINAL = 5, 2000
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A stationary point of the whole problem.
+
+    Attributes:
+        X: The point, (n, p), with orthonormal columns.
+        residual: ||Z - X||_F / step where Z is one more proximal step from X: zero at a stationary point.
+        iterations: How many the solver took, over all step sizes tried.
+    """
+
+    X: Matrix
+    residual: float
+    iterations: int
+
+    @property
+    def is_precise(self) -> bool:
+        """Whether the residual is below 1e-10."""
+        return self.residual < TARGET
+
+
+def solve(
+    f: Objective, g: Regularizer, X0: Matrix, *, lipschitz: float, max_iterations: int = 200_000
+) -> Reference:
+    """Minimise f + g over the manifold from X0.
+
+    Args:
+        f: The sum of all f_i.
+        g: The sum of all g_i.
+        X0: Where to start, (n, p); of several stationary points the one found depends on it.
+        lipschitz: The Lipschitz constant of the gradient of f.
+        max_iterations: For each step size.
+    """
+    best = Reference(X0, np.inf, 0)
+    total = 0
+    for fraction in _STEPS:
+        found = _solve_with_step(f, g, X0, step=fraction / lipschitz, max_iterations=max_iterations)
+        total += found.iterations
+        if found.residual < best.residual:
+            best = found
+        if best.is_precise:
+            break
+    return Reference(best.X, best.residual, total)
+
+
+def _solve_with_step(f: Objective, g: Regularizer, X0: Matrix, *, step: float, max_iterations: int) -> Reference:
+    X, multiplier, iterations = X0, np.zeros((X0.shape[1],) * 2), 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for iterations in range(1, max_iterations + 1):
+            Z, multiplier = _tangent_step(f, g, X, multiplier, step, _INNER)
+            moved = float(norm(Z - X)) / step
+            if not moved < 1e6:  # also NaN: this step is too long
+                return Reference(X0, np.inf, iterations)
+            if moved < _GOAL and infeasibility(X) < _GOAL:
+                break
+            X = Z @ (3 * np.eye(X.shape[1]) - Z.T @ Z) / 2
+    X = polar(X)
+    Z, _ = _tangent_step(f, g, X, multiplier, step, _INNER_FINAL)
+    return Reference(X, float(norm(Z - X)) / step, iterations)
+
+
+def _tangent_step(
+    f: Objective, g: Regularizer, X: Matrix, multiplier: Matrix, step: float, inner_steps: int
+) -> tuple[Matrix, Matrix]:
+    """Z = prox_{step,g}(X - step (grad f - X sym(X'grad f) + X Lambda)) with sym(X'(Z - X)) driven to zero."""
+    gradient = f.gradient(X)
+    direction = gradient - X @ sym(X.T @ gradient)
+    Z = X
+    for _ in range(inner_steps):
+        Z = g.prox(X - step * (direction + X @ multiplier), step)
+        mismatch = sym(X.T @ (Z - X))
+        multiplier = multiplier + mismatch / step
+        if norm(mismatch) < 1e-16:
+            break
+    return Z, multiplier

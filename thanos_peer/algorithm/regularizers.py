@@ -1,0 +1,95 @@
+"""The non-smooth g_i of problem (1): value, prox (3), Lipschitz constant; the Moreau envelope (2)."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from thanos_peer.algorithm.stiefel import inner
+from thanos_peer.block import Matrix
+
+
+class Regularizer(Protocol):
+    """A convex Lipschitz g_i. Bring your own by writing these three methods."""
+
+    def value(self, X: Matrix) -> float:
+        """g(X) for X of (n, p)."""
+
+    def prox(self, X: Matrix, sigma: float) -> Matrix:
+        """argmin_Y g(Y) + ||Y - X||_F^2 / (2 sigma), (n, p)."""
+
+    def lipschitz(self, n: int, p: int) -> float:
+        """A constant L with |g(X) - g(Y)| <= L ||X - Y||_F for all (n, p) matrices."""
+
+
+@dataclass(frozen=True)
+class L1:
+    """weight * sum |X_ij| (9). Closed form: every entry moves towards zero by sigma * weight."""
+
+    weight: float
+
+    def value(self, X: Matrix) -> float:
+        """The sum of absolute entries, weighted."""
+        return self.weight * float(np.abs(X).sum())
+
+    def prox(self, X: Matrix, sigma: float) -> Matrix:
+        """Soft thresholding of the entries."""
+        threshold = sigma * self.weight
+        return X - np.clip(X, -threshold, threshold)
+
+    def lipschitz(self, n: int, p: int) -> float:
+        """By Cauchy-Schwarz over np entries."""
+        return self.weight * float(np.sqrt(n * p))
+
+
+@dataclass(frozen=True)
+class L21:
+    """weight * sum of row norms (10). Closed form: every row shrinks in length by sigma * weight."""
+
+    weight: float
+
+    def value(self, X: Matrix) -> float:
+        """The sum of the norms of the rows, weighted."""
+        return self.weight * float(_row_norms(X).sum())
+
+    def prox(self, X: Matrix, sigma: float) -> Matrix:
+        """Soft thresholding of the row norms."""
+        threshold = sigma * self.weight
+        return X * (1 - threshold / np.maximum(_row_norms(X), max(threshold, np.finfo(np.float64).tiny)))
+
+    def lipschitz(self, n: int, p: int) -> float:  # noqa: ARG002 - the constant does not grow with p
+        """By Cauchy-Schwarz over n rows."""
+        return self.weight * float(np.sqrt(n))
+
+
+@dataclass(frozen=True)
+class Zero:
+    """No regularizer: g = 0. THANOS with it is DESTINY."""
+
+    def value(self, X: Matrix) -> float:  # noqa: ARG002
+        """Zero everywhere."""
+        return 0.0
+
+    def prox(self, X: Matrix, sigma: float) -> Matrix:  # noqa: ARG002
+        """X itself."""
+        return X
+
+    def lipschitz(self, n: int, p: int) -> float:  # noqa: ARG002
+        """Zero."""
+        return 0.0
+
+
+def envelope(g: Regularizer, X: Matrix, sigma: float) -> float:
+    """The Moreau envelope of g at X."""
+    Y = g.prox(X, sigma)
+    return g.value(Y) + float(inner(Y - X, Y - X)) / (2 * sigma)  # (2)
+
+
+def envelope_gradient(g: Regularizer, X: Matrix, sigma: float) -> Matrix:
+    """Its gradient, a subgradient of g at prox(X)."""
+    return (X - g.prox(X, sigma)) / sigma  # Prop. 2
+
+
+def _row_norms(X: Matrix) -> Matrix:
+    norms: Matrix = np.sqrt((X * X).sum(axis=-1, keepdims=True))
+    return norms

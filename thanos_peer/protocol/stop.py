@@ -1,0 +1,29 @@
+"""All agents stop after the same round, and nobody coordinates it.
+
+An agent is calm while its own residual is at most the tolerance. Its streak is 0 while it is not calm, else
+one more than the least streak around it (its own included) a round ago. So a streak of t + 1 says that every
+agent within t edges was calm t rounds ago, and a streak above the diameter that every agent was. Whoever sees
+that announces the last round: now + diameter + 1. Everybody passes on the earliest announcement heard; it
+needs at most `diameter` rounds to reach everybody, so all know of it before it is due, and no later one counts.
+"""
+
+from collections.abc import Iterable
+
+from thanos_peer.block import StopWord
+
+
+def next_word(words: Iterable[StopWord], *, is_calm: bool, k: int, diameter: int) -> StopWord:
+    """What an agent says in round k about stopping.
+
+    Args:
+        words: Its own word and its neighbors' of round k - 1.
+        is_calm: Whether its residual is at most the tolerance.
+        k: The round in which this is said.
+        diameter: Of the graph.
+    """
+    heard = list(words)
+    streak = min(1 + min(word.streak for word in heard), diameter + 1) if is_calm else 0
+    announced = [word.after for word in heard if word.after is not None]
+    if streak > diameter:
+        announced.append(k + diameter + 1)
+    return StopWord(streak, min(announced, default=None))

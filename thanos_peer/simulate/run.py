@@ -1,0 +1,84 @@
+"""Run a network to its end, measuring as it goes."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from thanos_peer.algorithm.measures import Stationarity, consensus_error, distance, feasibility
+from thanos_peer.algorithm.reference import Reference
+from thanos_peer.algorithm.stiefel import polar
+from thanos_peer.problem import Instance
+from thanos_peer.simulate.network import Network
+
+
+class Ending(Enum):
+    """Why a run ended."""
+
+    TOLERANCE = "every agent was below the tolerance"
+    MAX_ROUNDS = "the maximum number of rounds was reached"
+    INTERRUPTED = "it was interrupted"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a round looks like to somebody who sees all agents: one line of the history.
+
+    The objective is taken at the mean of all X_i, moved to the manifold; the stationarity of Def. 3 at the mean
+    itself. The last three are known with a reference X* only.
+    """
+
+    round: int
+    objective: float
+    feasibility: float
+    consensus: float
+    stationarity: Stationarity
+    sigma: float
+    eta_min: float
+    eta_max: float
+    distance: float | None = None
+    aligned_distance: float | None = None
+    gap: float | None = None
+
+
+def measure(network: Network, instance: Instance, reference: Reference | None = None) -> Row:
+    """The row of the round that the network is in."""
+    X, sigma, eta = network.X, instance.parameters.smoothing.sigma(network.k), network.eta
+    mean = X.mean(axis=0)
+    nearest = polar(mean)
+    objective = instance.whole.value(nearest)
+    return Row(
+        round=network.k,
+        objective=objective,
+        feasibility=feasibility(X),
+        consensus=consensus_error(X),
+        stationarity=instance.whole.stationarity(mean, sigma),
+        sigma=sigma,
+        eta_min=float(eta.min()),
+        eta_max=float(eta.max()),
+        distance=None if reference is None else distance(X, reference.X),
+        aligned_distance=None if reference is None else instance.aligned_distance(mean, reference.X),
+        gap=None if reference is None else objective - instance.whole.value(reference.X),
+    )
+
+
+def run(
+    network: Network,
+    instance: Instance,
+    *,
+    reference: Reference | None = None,
+    every: int = 1,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Row]:
+    """Advance to the last round, and yield the row of every `every`-th round, of round 0 and of the last."""
+    yield measure(network, instance, reference)
+    while not network.is_done and not should_stop():
+        network.advance()
+        if network.k % every == 0 or network.is_done:
+            yield measure(network, instance, reference)
+
+
+def ending_of(network: Network) -> Ending:
+    """Why the network stands where it stands."""
+    if not network.is_done:
+        return Ending.INTERRUPTED
+    return Ending.TOLERANCE if network.has_converged else Ending.MAX_ROUNDS

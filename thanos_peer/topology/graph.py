@@ -1,0 +1,116 @@
+"""A connected graph with mixing weights, and what follows from them."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from thanos_peer.block import AgentId, Matrix
+
+Edge: TypeAlias = tuple[AgentId, AgentId]
+
+
+def components(d: int, edges: Iterable[Edge]) -> list[list[AgentId]]:
+    """The connected components of a graph on 0..d-1, each sorted, the one with agent 0 first."""
+    neighbors = neighbor_lists(d, edges)
+    found: list[list[AgentId]] = []
+    is_seen = [False] * d
+    for root in range(d):
+        if is_seen[root]:
+            continue
+        is_seen[root] = True
+        component = [root]
+        for i in component:
+            fresh = [j for j in neighbors[i] if not is_seen[j]]
+            for j in fresh:
+                is_seen[j] = True
+            component += fresh
+        found.append(sorted(component))
+    return found
+
+
+def neighbor_lists(d: int, edges: Iterable[Edge]) -> list[list[AgentId]]:
+    """For every agent its neighbors, sorted."""
+    neighbors: list[list[AgentId]] = [[] for _ in range(d)]
+    for i, j in edges:
+        neighbors[i].append(j)
+        neighbors[j].append(i)
+    return [sorted(row) for row in neighbors]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Agents 0..d-1, sorted edges (i, j) with i < j, and W: Metropolis, unless a matrix is given.
+
+    The edges must be sound and connected; `thanos_peer.topology.load` sees to that.
+    """
+
+    d: int
+    edges: tuple[Edge, ...]
+    explicit_weights: tuple[tuple[float, ...], ...] | None = None
+
+    @cached_property
+    def neighbors(self) -> tuple[tuple[AgentId, ...], ...]:
+        """For every agent its neighbors, sorted."""
+        return tuple(tuple(row) for row in neighbor_lists(self.d, self.edges))
+
+    @cached_property
+    def degrees(self) -> tuple[int, ...]:
+        """For every agent how many neighbors it has."""
+        return tuple(len(row) for row in self.neighbors)
+
+    @cached_property
+    def mixing(self) -> tuple[tuple[tuple[AgentId, float], ...], ...]:
+        """Row i of W as pairs (j, W_ij) over agent i and its neighbors, in increasing order of j."""
+        return tuple(self._mixing_row(i) for i in range(self.d))
+
+    def _mixing_row(self, i: AgentId) -> tuple[tuple[AgentId, float], ...]:
+        if self.explicit_weights is not None:
+            row = self.explicit_weights[i]
+            return tuple((j, row[j]) for j in sorted((*self.neighbors[i], i)))
+        weights = {j: 1 / (1 + max(self.degrees[i], self.degrees[j])) for j in self.neighbors[i]}
+        weights[i] = 1 - sum(weights.values())
+        return tuple(sorted(weights.items()))
+
+    def matrix(self) -> Matrix:
+        """W, dense: (d, d)."""
+        W = np.zeros((self.d, self.d))
+        for i, row in enumerate(self.mixing):
+            for j, weight in row:
+                W[i, j] = weight
+        return W
+
+    @cached_property
+    def lambda_(self) -> float:
+        """||W - 11'/d||_2: how much of any disagreement one round of mixing leaves, at most."""
+        eigenvalues = np.linalg.eigvalsh(self.matrix() - 1 / self.d)
+        value = float(np.abs(eigenvalues).max())
+        return value if value > 1e-12 else 0.0  # rounding, not disagreement
+
+    @cached_property
+    def diameter(self) -> int:
+        """The largest number of edges between two agents.
+
+        Every agent holds the set of those it has heard of as bits of one integer and tells its neighbors;
+        the diameter is the number of rounds until all have heard of all.
+        """
+        everybody = (1 << self.d) - 1
+        heard = [1 << i for i in range(self.d)]
+        rounds = 0
+        while any(bits != everybody for bits in heard):
+            told = list(heard)
+            for i, j in self.edges:
+                told[i] |= heard[j]
+                told[j] |= heard[i]
+            heard = told
+            rounds += 1
+        return rounds
+
+    def rounds_to_consensus(self, factor: float) -> int:
+        """Rounds of mixing after which any disagreement has shrunk by `factor` (for instance 1e-6)."""
+        if self.lambda_ == 0:
+            return 1 if self.d > 1 else 0
+        return math.ceil(math.log(factor) / math.log(self.lambda_))
