@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from thanos_peer.algorithm import reference
+from thanos_peer.algorithm import conditions, reference
 from thanos_peer.algorithm.measures import WholeProblem
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.regularizers import L1, L21, Regularizer, Zero
@@ -100,6 +100,24 @@ def build(topology: Topology) -> Instance:
         tuple(LocalProblem(i, SparsePCA(rows.T), g) for i, rows in enumerate(samples_of(topology))),
         start_of(topology),
     )
+
+
+def proven_parameters(instance: Instance) -> tuple[float, float]:
+    """The least beta and, with it, the largest constant step for which Condition 1 proves convergence."""
+    topology, whole = instance.topology, instance.whole
+    d, n, p = topology.d, topology.problem.n, topology.problem.p
+    lipschitz = max(local.f.lipschitz() for local in instance.local_problems if isinstance(local.f, SparsePCA))
+    constants = conditions.Constants(
+        d=d,
+        p=p,
+        L_f=lipschitz,
+        L_g=max(g.lipschitz(n, p) for _, g in whole.shares),
+        M_f=lipschitz * conditions.gradient_radius(d, p),  # the gradient is linear
+        sigma=instance.parameters.smoothing.sigma(topology.algorithm.max_rounds),
+        lambda_=topology.graph.lambda_,
+    )
+    beta = conditions.beta_bound(constants)
+    return beta, conditions.eta_bound(constants, beta)
 
 
 def _step_rule(topology: Topology) -> StepRule:

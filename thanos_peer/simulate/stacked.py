@@ -44,7 +44,7 @@ class StackedNetwork:
         self._gradient = _gradient_of(locals_)
         self._k = 0
         self._X = np.repeat(instance.start[None], d, axis=0)
-        self._H = self._direction(self._X)
+        self._H = self._direction(self._X, 0)
         self._D = self._H
         self._eta = np.full(d, instance.parameters.step.first)
         self._streak = np.zeros(d, dtype=np.int64)
@@ -90,19 +90,18 @@ class StackedNetwork:
         is_calm = self._is_calm()
         with np.errstate(over="ignore", invalid="ignore"):  # caught below
             X = self._mix(self._X - self._eta[:, None, None] * self._D)  # (5)
-            self._k += 1
-            H = self._direction(X)  # (6)
+            H = self._direction(X, self._k + 1)  # (6)
             D = self._mix(self._D) + (H - self._H)  # (7)
             eta = self._parameters.step.eta(X - self._X, D - self._D)
             is_sound = has_sound_numbers(X, D, eta)
         if not is_sound.all():
             at = min(np.flatnonzero(~is_sound), key=lambda place: self._order[place])
-            raise divergence(int(self._order[at]), self._k, X[at], D[at], float(self._eta[at]))
-        self._X, self._D, self._H, self._eta = X, D, H, eta
+            raise divergence(int(self._order[at]), self._k + 1, X[at], D[at], float(self._eta[at]))
+        self._k, self._X, self._D, self._H, self._eta = self._k + 1, X, D, H, eta
         self._speak_of_stopping(is_calm)
 
-    def _direction(self, X: Matrix) -> Matrix:
-        G = self._gradient(X, self._parameters.smoothing.sigma(self._k))
+    def _direction(self, X: Matrix, k: int) -> Matrix:
+        G = self._gradient(X, self._parameters.smoothing.sigma(k))
         return descent_direction(X, G, self._parameters.beta)
 
     def _mix(self, terms: Matrix) -> Matrix:

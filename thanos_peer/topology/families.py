@@ -10,7 +10,25 @@ from numpy.typing import NDArray
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology.graph import Edge, components
 
+FAMILIES = ("ring", "path", "star", "grid", "torus", "tree", "complete", "erdos-renyi", "geometric")
 MOST_DRAWS = 1000  # of a random graph that has to be connected
+
+
+def make(
+    family: str, d: int, *, seed: int, probability: float = 0.5, radius: float = 0.4, columns: int | None = None
+) -> list[Edge]:
+    """The edges of one of FAMILIES on d agents; each family uses those of the options that concern it."""
+    match family:
+        case "grid":
+            return grid(d, columns)
+        case "torus":
+            return torus(d, columns)
+        case "erdos-renyi":
+            return erdos_renyi(d, probability, seed)
+        case "geometric":
+            return geometric(d, radius, seed)
+        case _:
+            return {"ring": ring, "path": path, "star": star, "tree": tree, "complete": complete}[family](d)
 
 
 def path(d: int) -> list[Edge]:

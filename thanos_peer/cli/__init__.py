@@ -1,0 +1,18 @@
+"""The command line. `main` sets the number of BLAS threads before numpy is loaded, then hands over to click."""
+
+import os
+
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def main() -> None:
+    """Run `thanos-peer`.
+
+    One BLAS thread unless the environment says otherwise: the blocks are small, many peers share a machine,
+    and a sum split over threads has other bits.
+    """
+    for variable in _THREADS:
+        os.environ.setdefault(variable, "1")
+    from thanos_peer.cli.app import app  # noqa: PLC0415 - numpy reads the variables when it is loaded
+
+    app(prog_name="thanos-peer")

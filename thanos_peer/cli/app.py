@@ -1,0 +1,66 @@
+"""The top of the command line: help, version, and errors turned into exit codes."""
+
+from typing import Any
+
+import click
+
+from thanos_peer import __version__
+from thanos_peer.cli.reproduce import reproduce_command
+from thanos_peer.cli.simulate import simulate_command
+from thanos_peer.cli.topology import topology_group
+from thanos_peer.errors import ThanosPeerError
+
+EXIT_FILE = 3
+
+
+class _App(click.Group):
+    """A group whose commands may raise our errors: one message, the error's exit code, no traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except ThanosPeerError as error:
+            raise _failure(str(error), error.exit_code) from error
+        except OSError as error:
+            if error.filename is None:
+                raise
+            raise _failure(f"{error.filename}: {error.strerror}", EXIT_FILE) from error
+
+
+class _Failure(click.ClickException):
+    exit_code: int  # type: ignore[misc]  # click has it per class, our errors know theirs
+
+
+def _failure(message: str, exit_code: int) -> click.ClickException:
+    failure = _Failure(message)
+    failure.exit_code = exit_code
+    return failure
+
+
+@click.group(
+    cls=_App,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done, 1 a bug of ours, 2 wrong usage, 3 a wrong file or setting, 4 the numbers "
+    "diverged, 5 a rule of the protocol was broken, 130 interrupted (results so far are kept).",
+)
+@click.version_option(__version__, prog_name="thanos-peer")
+def app() -> None:
+    r"""Sparse components of everybody's data, with nobody handing theirs over.
+
+    Agents on a connected graph each hold private data. Together they minimise sum_i f_i(X) + g_i(X) over
+    matrices with orthonormal columns (THANOS): every round each agent tells its neighbors its X and its gradient
+    tracker D, mixes what it hears, and takes a step. One TOML file describes the network, the problem and the
+    algorithm.
+
+    \b
+    Try:
+      thanos-peer topology new ring --peers 5 -o ring.toml
+      thanos-peer topology check ring.toml
+      thanos-peer simulate ring.toml
+    """
+
+
+app.add_command(topology_group)
+app.add_command(simulate_command)
+app.add_command(reproduce_command)

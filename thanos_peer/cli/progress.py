@@ -1,0 +1,62 @@
+"""Progress of a run: a moving bar on a terminal, a line now and then elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+import click
+
+from thanos_peer.simulate import Row
+
+QUIET_SECONDS = 5.0
+
+
+class Progress:
+    """Shows how far a run is; to be used as a context. Writes to stderr, so that stdout stays the result.
+
+    Args:
+        label: What is running.
+        total: How many rounds there are at most.
+        silent: Show nothing.
+    """
+
+    def __init__(self, label: str, total: int, *, silent: bool = False) -> None:
+        self._label, self._total, self._silent = label, total, silent
+        self._done, self._last_shown = 0, time.monotonic()
+        self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        if not self._silent and sys.stderr.isatty():
+            self._bar = click.progressbar(
+                length=self._total,
+                label=self._label,
+                file=sys.stderr,
+                item_show_func=lambda row: None if row is None else describe(row),
+                width=24,
+                update_min_steps=max(1, self._total // 500),
+            ).__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(kind, error, trace)
+
+    def show(self, row: Row, *, rounds: int) -> None:
+        """Note that `rounds` more rounds are done, the last of which is `row`."""
+        self._done += rounds
+        if self._bar is not None:
+            self._bar.update(rounds, row)
+        elif not self._silent and time.monotonic() - self._last_shown >= QUIET_SECONDS:
+            self._last_shown = time.monotonic()
+            click.echo(f"{self._label} {self._done}/{self._total}  {describe(row)}", err=True)
+
+
+def describe(row: Row) -> str:
+    """A row in a few words."""
+    return (
+        f"round {row.round}  feasibility {row.feasibility:.1e}  consensus {row.consensus:.1e}  "
+        f"objective {row.objective:.6g}"
+    )

@@ -1,0 +1,93 @@
+"""`thanos-peer simulate`: a whole network in this process."""
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from thanos_peer.cli.progress import Progress
+from thanos_peer.problem import Instance, build
+from thanos_peer.results import RunDirectory, summarize
+from thanos_peer.simulate import AgentNetwork, Ending, Network, StackedNetwork, ending_of, measure, run
+from thanos_peer.topology import load
+
+ENGINES: dict[str, Callable[[Instance], Network]] = {"agents": AgentNetwork, "stacked": StackedNetwork}
+STACKED_FROM = 65  # agents; below, agent by agent is quick enough
+INTERRUPTED = 130
+
+
+class Interrupt:
+    """The first SIGINT or SIGTERM asks to finish the round; the second ends the process at once."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+
+    def listen(self) -> None:
+        """Take over both signals."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._hear)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        if self.is_asked:
+            sys.exit(INTERRUPTED)
+        self.is_asked = True
+
+
+def default_directory(name: str) -> Path:
+    """A new directory below runs/, named after the topology and the time."""
+    stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    candidates = [stem, *(stem.with_name(f"{stem.name}-{number}") for number in range(2, 1000))]
+    return next(path for path in candidates if not path.exists())
+
+
+@click.command("simulate")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/NAME-TIME]")
+@click.option(
+    "--reference", is_flag=True, help="Also solve the pooled problem, and report the distance to its X*."
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", *ENGINES]),
+    default="auto",
+    show_default=True,
+    help=f"Agent by agent, or all agents stacked; auto stacks from {STACKED_FROM} agents on. Same bits.",
+)
+@click.option(
+    "--every", type=click.IntRange(min=1), default=1, show_default=True, help="Rounds per line of history."
+)
+@click.option("--quiet", "-q", is_flag=True, help="No progress, only the summary.")
+def simulate_command(file: Path, out: Path | None, reference: bool, engine: str, every: int, quiet: bool) -> None:
+    """Run all agents of topology FILE in this process.
+
+    The agents are the ones that run over the network: same state, same exchange, same order of sums. Ctrl-C
+    finishes the round and keeps the results (exit code 130); a second Ctrl-C leaves at once.
+    """
+    topology = load(file)
+    if engine == "auto":
+        engine = "stacked" if topology.d >= STACKED_FROM else "agents"
+    instance = build(topology)
+    solved = instance.solve_reference() if reference else None
+    interrupt = Interrupt()
+    interrupt.listen()
+    with RunDirectory(out or default_directory(topology.name), topology, engine=engine) as directory:
+        began, network = time.monotonic(), ENGINES[engine](instance)
+        with Progress("simulate", topology.algorithm.max_rounds, silent=quiet) as progress:
+            shown = 0
+            for row in run(
+                network, instance, reference=solved, every=every, should_stop=lambda: interrupt.is_asked
+            ):
+                directory.append(row)
+                progress.show(row, rounds=row.round - shown)
+                shown = row.round
+        row = measure(network, instance, solved)
+        seconds = time.monotonic() - began
+        summary = summarize(network, instance, row, seconds=seconds, reference=solved)
+        directory.finish(network, instance, summary)
+    click.echo(f"{summary.in_words()}\n  written to          {directory.path}/")
+    if ending_of(network) is Ending.INTERRUPTED:
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,159 @@
+"""`thanos-peer topology`: make, check and draw topology files."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from thanos_peer.errors import ConfigError
+from thanos_peer.plots import draw_topology
+from thanos_peer.problem import build, proven_parameters
+from thanos_peer.topology import Topology, families, load, parse
+from thanos_peer.topology.render import Draft, render
+
+
+@click.group("topology")
+def topology_group() -> None:
+    """Make, check and draw topology files."""
+
+
+@topology_group.command("new")
+@click.argument("family", type=click.Choice(families.FAMILIES))
+@click.option("--peers", "-d", type=click.IntRange(min=1), default=8, show_default=True, help="How many agents.")
+@click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="File.  [default: stdout]")
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@click.option("--name", help="Name of the run.  [default: FAMILY-PEERS]")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of graph and data.")
+@click.option(
+    "--probability",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.5,
+    show_default=True,
+    help="erdos-renyi: of an edge.",
+)
+@click.option(
+    "--radius",
+    type=click.FloatRange(min=0, min_open=True),
+    default=0.4,
+    show_default=True,
+    help="geometric: of sight.",
+)
+@click.option("--columns", type=click.IntRange(min=1), help="grid, torus: width.  [default: as square as can be]")
+@click.option("--n", type=click.IntRange(min=1), default=10, show_default=True, help="Features.")
+@click.option("--p", type=click.IntRange(min=1), default=3, show_default=True, help="Components.")
+@click.option("--regularizer", type=click.Choice(["l1", "l21", "none"]), default="l1", show_default=True)
+@click.option(
+    "--mu", type=click.FloatRange(min=0), default=0.1, show_default=True, help="Weight of the regularizer."
+)
+@click.option("--samples", type=click.IntRange(min=1), help="Of all peers together.  [default: 10 per peer]")
+@click.option(
+    "--sigma", type=click.FloatRange(min=0, min_open=True), help="A constant sigma.  [default: k^(-1/3)]"
+)
+@click.option(
+    "--rounds", "max_rounds", type=click.IntRange(min=1), default=3000, show_default=True, help="At most."
+)
+@click.option(
+    "--tolerance", type=click.FloatRange(min=0), default=1e-3, show_default=True, help="0 runs all rounds."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Host in the addresses.")
+@click.option(
+    "--first-port", type=click.IntRange(1, 65535), default=17000, show_default=True, help="Peer 0's port."
+)
+def new_command(
+    family: str,
+    peers: int,
+    output: Path | None,
+    force: bool,
+    name: str | None,
+    probability: float,
+    radius: float,
+    columns: int | None,
+    samples: int | None,
+    **draft: Any,
+) -> None:
+    """Write a topology file with a graph of the given FAMILY and a synthetic problem.
+
+    Random families are seeded, and drawn again until they are connected.
+    """
+    edges = families.make(
+        family, peers, seed=draft["seed"], probability=probability, radius=radius, columns=columns
+    )
+    name, title = name or f"{family}-{peers}", f"A network of {peers} peers: {family}."
+    text = render(Draft(name=name, d=peers, edges=edges, title=title, samples=samples or 10 * peers, **draft))
+    parse(tomllib.loads(text), file=output or Path("the new topology"))  # never write what would be refused
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    if output.exists() and not force:
+        raise ConfigError(f"{output} exists already; choose another name, or replace it with --force")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(text, encoding="utf-8")
+    click.echo(
+        f"{output}: {peers} peers, {len(edges)} edges; look at it with: thanos-peer topology check {output}"
+    )
+
+
+@topology_group.command("check")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--id", "agent", type=click.IntRange(min=0), help="Check the data file of this peer only.")
+def check_command(file: Path, agent: int | None) -> None:
+    """Check topology FILE, and print what follows from it.
+
+    All mistakes are reported together. Data files are read too: all of them, or with --id only the one of the
+    peer that lives on this host.
+    """
+    topology = load(file, data_of=None if agent is None else {agent})
+    if agent is not None and agent >= topology.d:
+        raise ConfigError(f"--id {agent}: {file} has the peers 0 to {topology.d - 1}")
+    for label, text in facts(topology).items():
+        click.echo(f"{label:24}{text}")
+    if agent is None:
+        click.echo(f"{'Condition 1 asks for':24}{theory(topology)}")
+
+
+@topology_group.command("draw")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A .png, .svg or .pdf file, replaced if it exists.  [default: NAME.svg]",
+)
+def draw_command(file: Path, output: Path | None) -> None:
+    """Draw the graph of topology FILE: peers by degree, edges by weight (needs the extra `plots`)."""
+    topology = load(file, data_of=())
+    path = output or Path(f"{topology.name}.svg")
+    draw_topology(topology, path)
+    click.echo(f"drawn: {path}")
+
+
+def facts(topology: Topology) -> dict[str, str]:
+    """What follows from a topology, for a person."""
+    graph, problem = topology.graph, topology.problem
+    degrees, messages, payload = graph.degrees, topology.messages_per_round, topology.payload_per_message
+    rounds = (graph.rounds_to_consensus(factor) for factor in (1e-6, 1e-15))
+    mu = "" if problem.regularizer == "none" else f", {problem.regularizer} with mu = {problem.mu:g}"
+    return {
+        "name": topology.name,
+        "digest": topology.digest,
+        "peers": str(topology.d),
+        "edges": str(len(graph.edges)),
+        "degrees": f"{min(degrees)} to {max(degrees)}, mean {sum(degrees) / len(degrees):.2f}",
+        "weights": "Metropolis" if graph.explicit_weights is None else "explicit matrix",
+        "lambda": f"{graph.lambda_:.6f}",
+        "spectral gap": f"{1 - graph.lambda_:.6f}",
+        "diameter": str(graph.diameter),
+        "messages per round": str(messages),
+        "bytes per round": f"{messages * payload:,} of X and D ({payload:,} per message)",
+        "rounds to consensus": "{} to shrink disagreement by 1e-6, {} by 1e-15".format(*rounds),
+        "problem": f"n = {problem.n}, p = {problem.p}{mu}, data: {problem.data.kind}",
+        "algorithm": f"{topology.algorithm.method}, at most {topology.algorithm.max_rounds} rounds, "
+        f"tolerance {topology.algorithm.tolerance:g}",
+    }
+
+
+def theory(topology: Topology) -> str:
+    """What the convergence proof asks of beta and of a constant step."""
+    beta, eta = proven_parameters(build(topology))
+    return f"beta > {beta:.1e}, a constant step < {eta:.1e} (a proof's bounds, far on the safe side)"
