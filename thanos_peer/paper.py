@@ -21,7 +21,7 @@ from thanos_peer.topology.render import Draft, render
 
 AGENTS, PROBABILITY = 32, 0.5
 SIGMAS = (10.0, 1.0, 0.1, 0.01)
-SETTLED = 1e-3  # a run whose smoothed problem is solved to this has come to its end
+SETTLED_GRADIENT, SETTLED_CHANGE = 1e-3, 0.02  # a curve has come to its end: stationary, and flat at last
 
 
 def paper_draft(regularizer: str, seed: int, *, sigma: float | None, max_rounds: int) -> Draft:
@@ -68,8 +68,11 @@ class Trial:
 
     @property
     def has_settled(self) -> bool:
-        """Whether its own smoothed problem is solved, near X*."""
-        return self.rows[-1].stationarity.gradient <= SETTLED and math.isfinite(self.halving_round)
+        """Whether its own smoothed problem is solved, near X*: small gradient, and flat over the last tenth."""
+        earlier, last = self.distance(-1 - len(self.rows) // 10), self.final_distance
+        is_flat = abs(earlier - last) <= SETTLED_CHANGE * last
+        is_stationary = self.rows[-1].stationarity.gradient <= SETTLED_GRADIENT
+        return is_flat and is_stationary and math.isfinite(self.halving_round)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from thanos_peer.topology import Topology
 from thanos_peer.topology.graph import Graph
 
 LARGEST_LAYOUT, LAYOUT_SWEEPS = 300, 200
+WINDOW = 51  # rounds
 FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -106,20 +107,36 @@ class Curve:
 
 
 def draw_panels(title: str, panels: Mapping[str, Sequence[Curve]], paths: Sequence[Path]) -> None:
-    """Panels side by side with logarithmic values against the round, and one legend."""
-    figure = _new_figure(figsize=(5.2 * len(panels), 4.2))
+    """Panels side by side with logarithmic values against the round, and one legend below.
+
+    The values themselves are drawn faintly, and over them their running geometric mean: curves that jump from
+    round to round would hide each other otherwise.
+    """
+    figure = _new_figure(figsize=(5.2 * len(panels), 4.4))
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (label, curves) in zip(all_axes, panels.items(), strict=True):
         for curve, style in zip(curves, _styles(), strict=False):
-            positive = np.where(np.asarray(curve.values) > 0, curve.values, np.nan)
-            axes.semilogy(positive, label=curve.label, **style)
+            values = np.maximum(curve.values[1:], np.finfo(np.float64).tiny)  # round 0 is the start, not a result
+            rounds = np.arange(1, len(values) + 1)
+            axes.semilogy(rounds, values, color=style["color"], lw=0.5, alpha=0.25, zorder=1)
+            axes.semilogy(rounds, _running_geometric_mean(values), label=curve.label, zorder=2, **style)
         axes.set_xlabel("round k")
         axes.set_ylabel(label)
         axes.grid(visible=True, which="major", alpha=0.3)
-    all_axes[0].legend(fontsize=9)
-    figure.suptitle(title)
+    handles, labels = all_axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncol=len(labels), handlelength=3.2, frameon=False)
+    figure.suptitle(f"{title}\n(faint: every round; line: geometric mean of {WINDOW} rounds)", fontsize=11)
     for path in paths:
         _save(figure, path)
+
+
+def _running_geometric_mean(values: Matrix) -> Matrix:
+    """The mean of the logarithms over a window around each round, shorter at the ends."""
+    sums = np.concatenate([[0.0], np.cumsum(np.log(values))])
+    at = np.arange(len(values))
+    low, high = np.maximum(at - WINDOW // 2, 0), np.minimum(at + WINDOW // 2 + 1, len(values))
+    mean: Matrix = np.exp((sums[high] - sums[low]) / (high - low))
+    return mean
 
 
 def _styles() -> list[dict[str, Any]]:

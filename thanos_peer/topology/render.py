@@ -34,51 +34,56 @@ class Draft:
 
 def render(draft: Draft) -> str:
     """The file, in TOML."""
-    weight = "" if draft.regularizer == "none" else f"mu = {draft.mu!r}                # its weight\n"
-    return f"""\
-# {draft.title}
-# Everything that all peers must agree on. `thanos-peer topology check FILE` says what follows from it.
+    lines = [
+        f"# {draft.title}",
+        "# Everything that all peers must agree on. `thanos-peer topology check FILE` says what follows from it.",
+        "",
+        f'name = "{draft.name}"',
+        _line('weights = "metropolis"', "or an explicit matrix, a row per peer"),
+        "edges = [",
+        *_lines_of_edges(draft.edges),
+        "]",
+        "",
+        _line("[problem]", "sparse PCA: -1/2 sum_i tr(X' A_i A_i' X) + mu r(X), X of n x p with X'X = I"),
+        _line(f"n = {draft.n}", "features"),
+        _line(f"p = {draft.p}", "components"),
+        _line(f'regularizer = "{draft.regularizer}"', 'r: "l1", "l21" (rows) or "none"'),
+        *([] if draft.regularizer == "none" else [_line(f"mu = {draft.mu!r}", "its weight")]),
+        "",
+        "[problem.data]",
+        _line('kind = "synthetic"', 'or "files": then every peer has data = "FILE.npy", a row per sample'),
+        f"seed = {draft.seed}",
+        _line(f"samples = {draft.samples}", "of all peers together"),
+        _line('scale = "unit"', 'A / ||A||_2; or "raw"'),
+        "",
+        "[algorithm]",
+        _line('method = "thanos"', 'or "destiny", for regularizer = "none"'),
+        _line("beta = 1.0", "penalty that keeps X near the manifold"),
+        f"max_rounds = {draft.max_rounds}",
+        _line(f"tolerance = {draft.tolerance!r}", "stop when no peer's residual is above; 0 for all the rounds"),
+        _line('start = { kind = "svd" }', 'or { kind = "random", seed = 1 }'),
+        _line('step = { rule = "bb", first = 0.1 }', 'Barzilai-Borwein; or { rule = "constant", eta = 0.1 }'),
+        _smoothing(draft.sigma),
+    ]
+    for i in range(draft.d):
+        address = f"tcp://{draft.host}:{draft.first_port + i}"
+        lines += ["", "[[peers]]", f"id = {i}", f'address = "{address}"']
+    return "\n".join(lines) + "\n"
 
-name = "{draft.name}"
-weights = "metropolis"   # or an explicit matrix, a row per peer
-edges = [
-{_lines_of_edges(draft.edges)}]
 
-[problem]                # sparse PCA: -1/2 sum_i tr(X' A_i A_i' X) + mu r(X), X of n x p with X'X = I
-n = {draft.n}                   # features
-p = {draft.p}                    # components
-regularizer = "{draft.regularizer}"       # r: "l1", "l21" (rows) or "none"
-{weight}
-[problem.data]
-kind = "synthetic"       # or "files": then every peer has data = "FILE.npy", a row per sample
-seed = {draft.seed}
-samples = {draft.samples}            # of all peers together
-scale = "unit"           # A / ||A||_2; or "raw"
-
-[algorithm]
-method = "thanos"        # or "destiny", the same without r
-beta = 1.0               # penalty that keeps X near the manifold
-max_rounds = {draft.max_rounds}
-tolerance = {draft.tolerance!r}        # stop when every peer's residual is below; 0 for all the rounds
-start = {{ kind = "svd" }} # or {{ kind = "random", seed = 1 }}
-step = {{ rule = "bb", first = 0.1 }} # Barzilai-Borwein; or {{ rule = "constant", eta = 0.1 }}
-smoothing = {_smoothing(draft.sigma)}
-
-{_peer_tables(draft)}"""
+def _line(text: str, comment: str) -> str:
+    return f"{text.ljust(27)} # {comment}"
 
 
-def _lines_of_edges(edges: Sequence[Edge]) -> str:
+def _lines_of_edges(edges: Sequence[Edge]) -> list[str]:
     chunks = [edges[start : start + 10] for start in range(0, len(edges), 10)]
-    return "".join("    " + " ".join(f"[{i}, {j}]," for i, j in chunk) + "\n" for chunk in chunks)
+    return ["    " + " ".join(f"[{i}, {j}]," for i, j in chunk) for chunk in chunks]
 
 
 def _smoothing(sigma: float | None) -> str:
-    if sigma is None:
-        return f'{{ rule = "decreasing", sigma0 = 1.0, exponent = {1 / 3!r} }} # sigma0 * k^(-exponent)'
-    return f'{{ rule = "constant", sigma = {sigma!r} }}'
-
-
-def _peer_tables(draft: Draft) -> str:
-    return "\n".join(
-        f'[[peers]]\nid = {i}\naddress = "tcp://{draft.host}:{draft.first_port + i}"\n' for i in range(draft.d)
-    )
+    if sigma is not None:
+        other = f'{{ rule = "decreasing", sigma0 = 1.0, exponent = {1 / 3!r} }}'
+        return _line(f'smoothing = {{ rule = "constant", sigma = {sigma!r} }}', f"or {other}")
+    return f"""smoothing.rule = "decreasing"
+smoothing.sigma0 = 1.0
+{_line(f"smoothing.exponent = {1 / 3!r}", "sigma^(k) = sigma0 * k^(-exponent)")}"""
