@@ -1,55 +1,66 @@
-"""What must hold between the keys of a topology file. Every check returns its mistakes; none raises."""
+"""What must hold between the keys of a topology file. Every check yields its mistakes; none raises.
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+The checks take sections as mappings of those values that are sound by themselves, defaults filled in: a value
+that has been found fault with already is not there, and is not spoken of again.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from thanos_peer.errors import Mistake
 from thanos_peer.topology.graph import Graph, components
-from thanos_peer.topology.sections import Algorithm, Peer, Problem
 
+Values: TypeAlias = Mapping[str, Any]
 ROW_SUM_TOLERANCE = 1e-12
 
 
-def peer_mistakes(peers: Sequence[Peer]) -> Iterator[Mistake]:
+def peer_mistakes(peers: Sequence[Values]) -> Iterator[Mistake]:
     """Ids are unique and 0..d-1, addresses distinct."""
     d = len(peers)
-    ids = Counter(peer.id for peer in peers)
+    first_with: dict[int, int] = {}
+    first_at: dict[str, int] = {}
     for index, peer in enumerate(peers):
-        if ids[peer.id] > 1 and any(other.id == peer.id for other in peers[:index]):
-            yield Mistake(f"peers[{index}].id", "this id is taken by a peer above; ids are unique", peer.id)
-        elif peer.id >= d:
-            allowed = f"{d} peers have the ids 0 to {d - 1}"
-            yield Mistake(f"peers[{index}].id", allowed, peer.id)
-    first_at: dict[str, Peer] = {}
-    for index, peer in enumerate(peers):
-        taken_by = first_at.setdefault(peer.address, peer)
-        if taken_by is not peer:
-            allowed = f"peer {taken_by.id} has this address already; every peer needs its own"
-            yield Mistake(f"peers[{index}].address", allowed, peer.address)
+        if "id" in peer:
+            key, agent = f"peers[{index}].id", peer["id"]
+            earlier = first_with.setdefault(agent, index)
+            if earlier != index:
+                yield Mistake(key, f"peers[{earlier}] has this id already; ids are unique", agent)
+            elif agent >= d:
+                yield Mistake(key, f"{d} peers have the ids 0 to {d - 1}", agent)
+        if "address" in peer:
+            earlier = first_at.setdefault(peer["address"], index)
+            if earlier != index:
+                allowed = f"peers[{earlier}] has this address already; every peer needs its own"
+                yield Mistake(f"peers[{index}].address", allowed, peer["address"])
 
 
-def edge_mistakes(d: int, edges: Sequence[Sequence[int]]) -> Iterator[Mistake]:
-    """Edges join two different known peers, each pair once, and the whole graph hangs together."""
+def edge_mistakes(d: int, edges: Sequence[Sequence[int] | None]) -> Iterator[Mistake]:
+    """Edges join two different known peers, each pair once, and the whole graph hangs together.
+
+    An edge that is None has been found fault with already.
+    """
     first_at: dict[frozenset[int], int] = {}
     sound: list[tuple[int, int]] = []
-    for index, (i, j) in enumerate(edges):
-        key, value = f"edges[{index}]", [i, j]
+    for index, edge in enumerate(edges):
+        if edge is None:
+            continue
+        (i, j), key = edge, f"edges[{index}]"
         unknown = [end for end in (i, j) if not 0 <= end < d]
         earlier = first_at.setdefault(frozenset((i, j)), index)
         if unknown:
             allowed = f"there is no peer {unknown[0]}; with {d} peers an edge joins two of 0 to {d - 1}"
-            yield Mistake(key, allowed, value)
+            yield Mistake(key, allowed, [i, j])
         elif i == j:
-            yield Mistake(key, "a self-loop; an edge joins two different peers", value)
+            yield Mistake(key, "a self-loop; an edge joins two different peers", [i, j])
         elif earlier != index:
             allowed = f"the same edge as edges[{earlier}]; list each once, in either direction"
-            yield Mistake(key, allowed, value)
+            yield Mistake(key, allowed, [i, j])
         else:
             sound.append((i, j))
     parts = components(d, sound)
-    if len(parts) > 1:
+    if len(parts) > 1 and None not in edges:
         yield Mistake("edges", _describe_parts(parts), has_value=False)
 
 
@@ -99,44 +110,52 @@ def mixing_mistakes(graph: Graph) -> Iterator[Mistake]:
         yield Mistake("weights", allowed, has_value=False)
 
 
-def problem_mistakes(problem: Problem) -> Iterator[Mistake]:
+def problem_mistakes(problem: Values) -> Iterator[Mistake]:
     """p <= n; mu goes with a regularizer."""
-    if problem.p > problem.n:
-        allowed = f"must be at most n = {problem.n}: more orthonormal columns do not fit"
-        yield Mistake("problem.p", allowed, problem.p)
-    if problem.regularizer == "none" and problem.mu:
-        yield Mistake("problem.mu", 'leave it out when regularizer = "none"', problem.mu)
-    if problem.regularizer != "none" and problem.mu is None:
-        allowed = f'is missing: regularizer = "{problem.regularizer}" needs its weight, a number >= 0'
-        yield Mistake("problem.mu", allowed, has_value=False)
+    n, p = problem.get("n"), problem.get("p")
+    if n is not None and p is not None and p > n:
+        yield Mistake("problem.p", f"must be at most n = {n}: more orthonormal columns do not fit", p)
+    if "regularizer" in problem and "mu" in problem:
+        regularizer, mu = problem["regularizer"], problem["mu"]
+        if regularizer == "none" and mu:
+            yield Mistake("problem.mu", 'leave it out when regularizer = "none"', mu)
+        if regularizer != "none" and mu is None:
+            allowed = f'is missing: regularizer = "{regularizer}" needs its weight, a number >= 0'
+            yield Mistake("problem.mu", allowed, has_value=False)
 
 
-def method_mistakes(problem: Problem, algorithm: Algorithm) -> Iterator[Mistake]:
+def method_mistakes(problem: Values, algorithm: Values) -> Iterator[Mistake]:
     """DESTINY is for smooth problems; THANOS needs to know how to smooth; some starts need the data."""
-    if algorithm.method == "destiny":
-        if problem.regularizer != "none":
-            allowed = f'must be "thanos" with regularizer = "{problem.regularizer}": DESTINY has none'
+    regularizer, smoothing = problem.get("regularizer", "none"), algorithm.get("smoothing", "unsound")
+    if algorithm.get("method") == "destiny":
+        if regularizer != "none":
+            allowed = f'must be "thanos" with regularizer = "{regularizer}": DESTINY has none'
             yield Mistake("algorithm.method", allowed, "destiny")
-        if algorithm.smoothing is not None:
+        if smoothing not in (None, "unsound"):
             yield Mistake("algorithm.smoothing", 'leave it out when method = "destiny"', has_value=False)
-    elif algorithm.smoothing is None:
+    elif algorithm.get("method") == "thanos" and smoothing is None:
         allowed = 'is missing: rule = "constant" with sigma, or rule = "decreasing" with sigma0 and exponent'
         yield Mistake("algorithm.smoothing", allowed, has_value=False)
-    if algorithm.start.kind == "svd" and problem.data.kind == "files":
+    if _kind(algorithm.get("start")) == "svd" and _kind(problem.get("data")) == "files":
         allowed = 'must be "random": no peer holds all the data files that an SVD needs'
         yield Mistake("algorithm.start.kind", allowed, "svd")
 
 
-def data_mistakes(problem: Problem, peers: Sequence[Peer]) -> Iterator[Mistake]:
+def data_mistakes(problem: Values, peers: Sequence[Values]) -> Iterator[Mistake]:
     """Data files go with kind = "files", enough samples with kind = "synthetic"."""
-    data = problem.data
-    if data.kind == "synthetic" and data.samples < len(peers):
+    kind = _kind(problem.get("data"))
+    if kind == "synthetic" and problem["data"]["samples"] < len(peers):
         allowed = f"must be at least {len(peers)}, one for each peer"
-        yield Mistake("problem.data.samples", allowed, data.samples)
+        yield Mistake("problem.data.samples", allowed, problem["data"]["samples"])
     for index, peer in enumerate(peers):
-        if data.kind == "synthetic" and peer.data is not None:
+        named = peer.get("data", "unsound")
+        if kind == "synthetic" and named not in (None, "unsound"):
             allowed = 'leave it out, or set problem.data.kind = "files"'
-            yield Mistake(f"peers[{index}].data", allowed, peer.data)
-        if data.kind == "files" and peer.data is None:
+            yield Mistake(f"peers[{index}].data", allowed, named)
+        if kind == "files" and named is None:
             allowed = 'is missing: problem.data.kind = "files" needs a .npy file at every peer'
             yield Mistake(f"peers[{index}].data", allowed, has_value=False)
+
+
+def _kind(entry: Mapping[str, Any] | None) -> str | None:
+    return None if entry is None else entry["kind"]

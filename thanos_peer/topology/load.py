@@ -2,11 +2,12 @@
 
 import difflib
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from thanos_peer.block import AgentId
 from thanos_peer.errors import Mistake, TopologyError
@@ -47,11 +48,14 @@ def load(path: str | Path, *, data_of: Collection[AgentId] | None = None) -> Top
 
 def parse(raw: Mapping[str, Any], *, file: Path, data_of: Collection[AgentId] | None = None) -> Topology:
     """Check what stands in a topology file; `file` names it in errors and anchors relative paths."""
-    mistakes = [*_section_mistakes(raw), *_cross_mistakes(raw)]
-    if mistakes:
-        raise TopologyError(str(file), mistakes)
-    topology = Topology(TopologyFile.model_validate(raw), file)
-    mistakes = [*checks.mixing_mistakes(topology.graph), *file_mistakes(topology, data_of)]
+    try:
+        topology = Topology(TopologyFile.model_validate(raw), file)
+        details: list[ErrorDetails] = []
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    mistakes = [*map(_translate, details), *_cross_mistakes(_SoundParts(raw, details))]
+    if not mistakes:
+        mistakes = [*checks.mixing_mistakes(topology.graph), *file_mistakes(topology, data_of)]
     if mistakes:
         raise TopologyError(str(file), mistakes)
     return topology
@@ -61,15 +65,9 @@ def _single(file: Path, what: str) -> TopologyError:
     return TopologyError(str(file), [Mistake("the file", what, has_value=False)])
 
 
-def _section_mistakes(raw: Mapping[str, Any]) -> Iterator[Mistake]:
-    try:
-        TopologyFile.model_validate(raw)
-    except ValidationError as error:
-        for detail in error.errors(include_url=False):
-            yield _translate(detail["type"], detail["loc"], detail["msg"], detail["input"])
-
-
-def _translate(kind: str, loc: tuple[int | str, ...], message: str, value: Any) -> Mistake:
+def _translate(detail: ErrorDetails) -> Mistake:
+    """What pydantic found, in our words."""
+    kind, loc, message, value = detail["type"], detail["loc"], detail["msg"], detail["input"]
     key = _spell(loc)
     if kind == "missing":
         return Mistake(key, "is missing", has_value=False)
@@ -108,29 +106,52 @@ def _suggest(loc: tuple[int | str, ...]) -> str:
     return f"{hint} (known here: {', '.join(known)})"
 
 
-def _cross_mistakes(raw: Mapping[str, Any]) -> Iterator[Mistake]:
-    """Checks between keys, run on whichever sections are sound by themselves."""
-    peers, edges = _part(raw, "peers"), _part(raw, "edges")
-    weights, problem, algorithm = _part(raw, "weights"), _part(raw, "problem"), _part(raw, "algorithm")
-    if peers is not None:
-        yield from checks.peer_mistakes(peers)
-    if peers is not None and edges is not None:
-        found = list(checks.edge_mistakes(len(peers), edges))
-        yield from found
-        if not found and isinstance(weights, list):
-            yield from checks.weight_mistakes(len(peers), edges, weights)
-    if problem is not None:
-        yield from checks.problem_mistakes(problem)
-    if problem is not None and peers is not None:
-        yield from checks.data_mistakes(problem, peers)
-    if problem is not None and algorithm is not None:
-        yield from checks.method_mistakes(problem, algorithm)
+class _SoundParts:
+    """What is sound by itself in a file that may have mistakes elsewhere."""
+
+    def __init__(self, raw: Mapping[str, Any], details: Sequence[ErrorDetails]) -> None:
+        self._raw = raw
+        self._unsound = [detail["loc"] for detail in details]
+
+    def is_sound(self, *place: int | str) -> bool:
+        """Whether nothing was found at this place or below."""
+        return not any(loc[: len(place)] == place for loc in self._unsound)
+
+    def section(self, *place: int | str) -> dict[str, Any]:
+        """The sound values of a section, and the defaults of those left out."""
+        entry: Any = self._raw
+        for part in place:
+            entry = entry.get(part) if isinstance(entry, Mapping) else entry[part]
+        if not isinstance(entry, Mapping):
+            return {}
+        fields = SECTIONS[tuple(part for part in place if isinstance(part, str))].model_fields
+        defaults = {key: field.default for key, field in fields.items() if not field.is_required()}
+        known = defaults | {key: value for key, value in entry.items() if key in fields}
+        return {key: value for key, value in known.items() if self.is_sound(*place, key)}
+
+    def entries(self, key: str) -> list[Any] | None:
+        """A list at the top of the file, if it is there and is one."""
+        found = self._raw.get(key)
+        return found if isinstance(found, list) else None
 
 
-def _part(raw: Mapping[str, Any], name: str) -> Any:
-    """One section by itself, or None if it is missing or has mistakes of its own."""
-    annotation: Any = TopologyFile.model_fields[name].rebuild_annotation()
-    try:
-        return TypeAdapter(annotation).validate_python(raw[name], strict=True)
-    except (KeyError, ValidationError):
-        return None
+def _cross_mistakes(parts: _SoundParts) -> Iterator[Mistake]:
+    """Checks between keys, run on whichever values are sound by themselves."""
+    problem, algorithm = parts.section("problem"), parts.section("algorithm")
+    peers = [parts.section("peers", index) for index in range(len(parts.entries("peers") or []))]
+    yield from checks.problem_mistakes(problem)
+    yield from checks.method_mistakes(problem, algorithm)
+    yield from checks.peer_mistakes(peers)
+    yield from checks.data_mistakes(problem, peers)
+    edges = parts.entries("edges")
+    if peers and edges is not None:
+        yield from _graph_mistakes(parts, len(peers), edges)
+
+
+def _graph_mistakes(parts: _SoundParts, d: int, edges: list[Any]) -> Iterator[Mistake]:
+    sound = [edge if parts.is_sound("edges", index) else None for index, edge in enumerate(edges)]
+    found = list(checks.edge_mistakes(d, sound))
+    yield from found
+    weights = parts.section().get("weights")
+    if isinstance(weights, list) and not found and None not in sound:
+        yield from checks.weight_mistakes(d, edges, weights)
