@@ -9,6 +9,11 @@ from thanos_peer.protocol.stop import next_word
 from thanos_peer.topology import Topology
 
 
+def as_sent(X: Matrix, exchange: str) -> Matrix:
+    """X with the precision that it keeps on its way: float64 is exact, float32 rounds."""
+    return X if exchange == "float64" else X.astype(np.float32).astype(np.float64)
+
+
 class Agent:
     """An agent in its round: give it its neighbors' blocks, let it advance, pass its own block on.
 
@@ -30,16 +35,25 @@ class Agent:
         self._exchange.publish(self.block())
 
     def block(self) -> Block:
-        """What its neighbors are to hear in this round."""
-        state = self.state
-        return Block(state.k, state.X, state.D, state.eta, self._stop)
+        """What its neighbors are to hear in this round, and itself too: all mix the same numbers."""
+        state, exchange = self.state, self._topology.algorithm.exchange
+        return Block(state.k, as_sent(state.X, exchange), as_sent(state.D, exchange), state.eta, self._stop)
 
     def receive(self, sender: AgentId, block: Block) -> None:
         """Hear a neighbor."""
         self._exchange.receive(sender, block)
 
+    def said(self, k: int) -> Block | None:
+        """Its own block of round k, if a neighbor may still need it."""
+        return self._exchange.said(k)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has heard all neighbors in this round, and can advance."""
+        return self._exchange.is_complete()
+
     def missing(self) -> tuple[AgentId, ...]:
-        """The neighbors it has not heard in this round; it can advance when there are none."""
+        """The neighbors it has not heard in this round."""
         return self._exchange.missing()
 
     @property

@@ -5,23 +5,26 @@
     |   +-- TopologyError           3   the topology file, with all its mistakes
     |   +-- DataFileError           3   a data file that it names
     +-- DivergenceError             4   a step left the numbers
-    +-- ProtocolError               5
-        +-- LocalProtocolError          our own code broke a rule of the round
-        +-- RemoteProtocolError         a neighbor did
+    +-- ProtocolError               5   peers that cannot work together
+    |   +-- LocalProtocolError          our own code broke a rule of the round
+    |   +-- RemoteProtocolError         a neighbor did
+    |   +-- HandshakeError              neighbors differ in version, topology or shape
+    +-- NeighborLostError           6   a neighbor was waited for longer than allowed
+    +-- PeerFailedError                 a peer that we launched failed; its exit code is ours
 
 Exit code 0 is success, 1 an error of ours that nobody foresaw, 2 a command line that click refuses,
-and 130 a run interrupted from the keyboard.
+130 and 143 a run stopped by SIGINT or SIGTERM with its results kept.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 
 class ThanosPeerError(Exception):
     """The root: whatever is raised on purpose."""
 
-    exit_code: ClassVar[int] = 1
+    exit_code: int = 1
 
 
 class ConfigError(ThanosPeerError):
@@ -45,7 +48,10 @@ class Mistake:
     def _shown_value(self) -> str:
         if not self.has_value:
             return ""
-        text = ascii(self.value)
+        try:
+            text = ascii(self.value)
+        except ValueError:  # an integer of thousands of digits
+            text = "a very long number"
         return f" = {text if len(text) <= 80 else text[:77] + '...'}"
 
 
@@ -90,6 +96,27 @@ class LocalProtocolError(ProtocolError):
 class RemoteProtocolError(ProtocolError):
     """A neighbor broke it."""
 
-    def __init__(self, *, neighbor: int, k: int, what: str) -> None:
+    def __init__(self, *, neighbor: int | None, k: int | None, what: str) -> None:
         self.neighbor, self.k = neighbor, k
-        super().__init__(f"neighbor {neighbor}, round {k}: {what}")
+        who = "somebody" if neighbor is None else f"neighbor {neighbor}"
+        when = "" if k is None else f", round {k}"
+        super().__init__(f"{who}{when}: {what}")
+
+
+class HandshakeError(ProtocolError):
+    """Two neighbors that cannot run together; the message names both and what differs."""
+
+
+class NeighborLostError(ThanosPeerError):
+    """A neighbor did not speak for longer than the limit."""
+
+    exit_code = 6
+
+
+class PeerFailedError(ThanosPeerError):
+    """A launched peer ended with an error."""
+
+    def __init__(self, *, agent: int, exit_code: int, last_words: Sequence[str]) -> None:
+        self.agent, self.exit_code = agent, exit_code
+        said = "".join(f"\n  {line}" for line in last_words)
+        super().__init__(f"peer {agent} ended with exit code {exit_code}; its last words:{said}")

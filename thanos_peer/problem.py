@@ -24,7 +24,7 @@ from thanos_peer.algorithm.stiefel import (
     signed_permutation_distance,
 )
 from thanos_peer.algorithm.thanos import LocalProblem, Parameters
-from thanos_peer.block import Matrix
+from thanos_peer.block import AgentId, Matrix
 from thanos_peer.topology import Topology
 from thanos_peer.topology.data import samples_of, synthetic_samples
 
@@ -50,6 +50,12 @@ def start_of(topology: Topology) -> Matrix:
     assert data.kind == "synthetic", "checked when the file was loaded"  # noqa: S101
     samples = np.vstack(synthetic_samples(data, n=n, d=topology.d))
     return leading_left_singular_vectors(samples.T, p)
+
+
+def local_problem(topology: Topology, agent: AgentId) -> LocalProblem:
+    """What one agent minimises; of the data files only its own is read."""
+    share = regularizer_of(topology, mu=(topology.problem.mu or 0.0) / topology.d)
+    return LocalProblem(agent, SparsePCA(samples_of(topology, [agent])[0].T), share)
 
 
 @dataclass(frozen=True)
@@ -97,7 +103,9 @@ def build(topology: Topology) -> Instance:
     return Instance(
         topology,
         parameters_of(topology),
-        tuple(LocalProblem(i, SparsePCA(rows.T), g) for i, rows in enumerate(samples_of(topology))),
+        tuple(
+            LocalProblem(i, SparsePCA(rows.T), g) for i, rows in enumerate(samples_of(topology, range(topology.d)))
+        ),
         start_of(topology),
     )
 
@@ -107,17 +115,18 @@ def proven_parameters(instance: Instance) -> tuple[float, float]:
     topology, whole = instance.topology, instance.whole
     d, n, p = topology.d, topology.problem.n, topology.problem.p
     lipschitz = max(local.f.lipschitz() for local in instance.local_problems if isinstance(local.f, SparsePCA))
-    constants = conditions.Constants(
+    constants = conditions.Constants(  # in float64, which overflows to infinity where Python would raise
         d=d,
         p=p,
-        L_f=lipschitz,
-        L_g=max(g.lipschitz(n, p) for _, g in whole.shares),
-        M_f=lipschitz * conditions.gradient_radius(d, p),  # the gradient is linear
-        sigma=instance.parameters.smoothing.sigma(topology.algorithm.max_rounds),
+        L_f=np.float64(lipschitz),
+        L_g=np.float64(max(g.lipschitz(n, p) for _, g in whole.shares)),
+        M_f=np.float64(lipschitz) * conditions.gradient_radius(d, p),  # the gradient is linear
+        sigma=np.float64(instance.parameters.smoothing.sigma(topology.algorithm.max_rounds)),
         lambda_=topology.graph.lambda_,
     )
-    beta = conditions.beta_bound(constants)
-    return beta, conditions.eta_bound(constants, beta)
+    with np.errstate(over="ignore"):
+        beta = conditions.beta_bound(constants)
+        return float(beta), float(conditions.eta_bound(constants, beta))
 
 
 def _step_rule(topology: Topology) -> StepRule:

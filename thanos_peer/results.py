@@ -3,7 +3,10 @@
 run.json       what ran: topology digest, versions, seeds, command
 topology.toml  the file itself
 history.csv    a line per round, appended as the run goes
-peers/07.npz   for every peer its X, its D and the sparse prox(X)
+peers/07.npz   for every peer its X, its D and the sparse prox(X); from a network run also
+peers/07.json  how it ended and what went over its edges,
+peers/07.log   what it said,
+peers/07.traj  and its X over the rounds, if kept
 summary.json   the result in numbers
 summary.txt    the same in words
 """
@@ -16,17 +19,17 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from thanos_peer import __version__
 from thanos_peer.algorithm.reference import Reference
 from thanos_peer.algorithm.stiefel import orthonormal_basis, polar
-from thanos_peer.block import Matrix
+from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError
 from thanos_peer.problem import Instance
-from thanos_peer.simulate import Network, Row, ending_of
+from thanos_peer.simulate import Ended, Network, Row, ending_of
 from thanos_peer.topology import Topology
 
 
@@ -70,14 +73,89 @@ class RunDirectory:
 
     def finish(self, network: Network, instance: Instance, summary: "Summary") -> None:
         """Write what came out."""
-        peers = self.path / "peers"
-        peers.mkdir()
-        width = len(str(instance.topology.d - 1))
         sigma = instance.parameters.smoothing.sigma(network.k)
         for local, X, D in zip(instance.local_problems, network.X, network.D, strict=True):
-            np.savez(peers / f"{local.agent:0{width}}.npz", X=X, D=D, sparse=local.g.prox(X, sigma))
+            PeerFiles(self.path, instance.topology, local.agent).write(X, D, local.g.prox(X, sigma))
+        self.write_summary(summary)
+
+    def write_summary(self, summary: "Summary") -> None:
+        """Write the result in numbers and in words."""
         _write_json(self.path / "summary.json", asdict(summary))
         (self.path / "summary.txt").write_text(summary.in_words() + "\n", encoding="utf-8")
+
+
+class PeerFiles:
+    """Where one peer's part of a run directory lies."""
+
+    def __init__(self, out: Path, topology: Topology, agent: AgentId) -> None:
+        self._directory = out / "peers"
+        stem = self._directory / f"{agent:0{len(str(topology.d - 1))}}"
+        self.result, self.facts = stem.with_suffix(".npz"), stem.with_suffix(".json")
+        self.log, self.trajectory = stem.with_suffix(".log"), stem.with_suffix(".traj")
+
+    def prepare(self) -> None:
+        """Make the directory, and refuse to overwrite a result.
+
+        Raises:
+            ConfigError: This peer's result is there already.
+        """
+        if self.result.exists():
+            raise ConfigError(f"{self.result} exists already; choose another directory with --out, or remove it")
+        self._directory.mkdir(parents=True, exist_ok=True)
+
+    def write(self, X: Matrix, D: Matrix, sparse: Matrix, facts: dict[str, Any] | None = None) -> None:
+        """Write what came out."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        np.savez(self.result, X=X, D=D, sparse=sparse)
+        if facts is not None:
+            _write_json(self.facts, facts)
+
+
+class Outcome(Ended, Protocol):
+    """What a summary is made from: a finished network, simulated or real."""
+
+    @property
+    def X(self) -> Matrix:
+        """All X_i, (d, n, p)."""
+
+
+@dataclass(frozen=True)
+class NetworkOutcome:
+    """What the peers of a network run left behind."""
+
+    X: Matrix
+    D: Matrix
+    eta: Matrix
+    rounds: tuple[int, ...]
+    is_done: bool
+    has_converged: bool
+
+    @property
+    def k(self) -> int:
+        """The last round; the earliest one where peers were stopped at different ones."""
+        return min(self.rounds)
+
+
+def load_outcome(out: Path, topology: Topology) -> NetworkOutcome:
+    """Read what the peers of a network run wrote.
+
+    Raises:
+        ConfigError: A peer has left nothing.
+    """
+    files = [PeerFiles(out, topology, i) for i in range(topology.d)]
+    absent = [str(file.facts) for file in files if not file.facts.exists()]
+    if absent:
+        raise ConfigError(f"{len(absent)} of {topology.d} peers left no result, among them {absent[0]}")
+    facts = [json.loads(file.facts.read_text(encoding="utf-8")) for file in files]
+    arrays = [np.load(file.result, allow_pickle=False) for file in files]
+    return NetworkOutcome(
+        X=np.array([each["X"] for each in arrays]),
+        D=np.array([each["D"] for each in arrays]),
+        eta=np.array([fact["eta"] for fact in facts]),
+        rounds=tuple(fact["round"] for fact in facts),
+        is_done=all(fact["is_done"] for fact in facts),
+        has_converged=all(fact["has_converged"] for fact in facts),
+    )
 
 
 @dataclass(frozen=True)
@@ -134,7 +212,7 @@ class Summary:
 
 
 def summarize(
-    network: Network, instance: Instance, row: Row, *, seconds: float, reference: Reference | None = None
+    network: Outcome, instance: Instance, row: Row, *, seconds: float, reference: Reference | None = None
 ) -> Summary:
     """Sum up a run that ended with `row`."""
     topology, mean = instance.topology, network.X.mean(axis=0)

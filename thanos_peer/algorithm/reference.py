@@ -17,7 +17,7 @@ from thanos_peer.block import Matrix
 
 TARGET = 1e-10  # a residual above this deserves a warning wherever X* is used
 _GOAL = 1e-12  # what the solver works towards
-_STEPS = (1.0, 0.5, 0.2, 0.05)  # in units of 1/L
+_STEPS = (1.0, 0.5, 0.2, 0.05)  # in units of 1/L, where L is of f or of g
 _INNER, _INNER_FINAL = 5, 2000
 
 
@@ -53,10 +53,11 @@ def solve(
         lipschitz: The Lipschitz constant of the gradient of f.
         max_iterations: For each step size.
     """
+    scale = max(lipschitz, g.lipschitz(*X0.shape)) or 1.0  # a step much longer than 1/L_g sees nothing but g
     best = Reference(X0, np.inf, 0)
     total = 0
     for fraction in _STEPS:
-        found = _solve_with_step(f, g, X0, step=fraction / lipschitz, max_iterations=max_iterations)
+        found = _solve_with_step(f, g, X0, step=fraction / scale, max_iterations=max_iterations)
         total += found.iterations
         if found.residual < best.residual:
             best = found

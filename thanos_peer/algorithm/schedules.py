@@ -8,6 +8,8 @@ import numpy as np
 from thanos_peer.algorithm.stiefel import inner
 from thanos_peer.block import Matrix
 
+SMALLEST_SIGMA = float(np.finfo(np.float64).tiny)
+
 
 class Smoothing(Protocol):
     """A rule for sigma^(k)."""
@@ -46,8 +48,8 @@ class DecreasingSmoothing:
     exponent: float
 
     def sigma(self, k: int) -> float:
-        """Round 0 uses the value of round 1: H^(0) needs one, and 0^(-1/3) is infinite."""
-        return float(self.sigma0 * max(k, 1) ** -self.exponent)
+        """Round 0 uses the value of round 1: H^(0) needs one, and 0^(-1/3) is infinite. Never quite zero."""
+        return max(float(self.sigma0 * max(k, 1) ** -self.exponent), SMALLEST_SIGMA)
 
 
 @dataclass(frozen=True)

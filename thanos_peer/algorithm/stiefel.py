@@ -27,7 +27,8 @@ def inner(Y: Matrix, Z: Matrix) -> Matrix:
     Flattening first makes numpy add in the same order for a matrix alone and for the same one in a stack.
     """
     product = Y * Z
-    total: Matrix = np.add.reduce(product.reshape(*product.shape[:-2], -1), axis=-1)
+    *stack, n, p = product.shape
+    total: Matrix = np.add.reduce(product.reshape(*stack, n * p), axis=-1)
     return total
 
 

@@ -116,7 +116,8 @@ def has_sound_numbers(X: Matrix, D: Matrix, eta: Matrix) -> NDArray[np.bool_]:
 
 def divergence(agent: AgentId, k: int, X: Matrix, D: Matrix, eta: float) -> DivergenceError:
     """The error to raise when an agent's X and D of round k, reached with step size eta, are not sound."""
-    what = f"||X||_F = {float(norm(X)):.3g}, ||D||_F = {float(norm(D)):.3g}"
+    with np.errstate(over="ignore", invalid="ignore"):
+        what = f"||X||_F = {float(norm(X)):.3g}, ||D||_F = {float(norm(D)):.3g}"
     return DivergenceError(agent=agent, k=k, eta=eta, what=what)
 
 

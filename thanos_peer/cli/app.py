@@ -1,12 +1,16 @@
 """The top of the command line: help, version, and errors turned into exit codes."""
 
+import signal
 from typing import Any
 
 import click
 
 from thanos_peer import __version__
 from thanos_peer.cli.reproduce import reproduce_command
+from thanos_peer.cli.run import run_command, verify_command
 from thanos_peer.cli.simulate import simulate_command
+from thanos_peer.cli.start import start_command
+from thanos_peer.cli.status import status_command
 from thanos_peer.cli.topology import topology_group
 from thanos_peer.errors import ThanosPeerError
 
@@ -21,28 +25,31 @@ class _App(click.Group):
         try:
             return super().invoke(ctx)
         except ThanosPeerError as error:
-            raise _failure(str(error), error.exit_code) from error
+            raise _Failure(str(error), error.exit_code) from error
+        except KeyboardInterrupt as error:
+            raise _Failure("interrupted", 128 + signal.SIGINT) from error
+        except MemoryError as error:
+            raise _Failure(f"this machine has not enough memory: {error}", EXIT_FILE) from error
         except OSError as error:
             if error.filename is None:
                 raise
-            raise _failure(f"{error.filename}: {error.strerror}", EXIT_FILE) from error
+            raise _Failure(f"{error.filename}: {error.strerror}", EXIT_FILE) from error
 
 
 class _Failure(click.ClickException):
-    exit_code: int  # type: ignore[misc]  # click has it per class, our errors know theirs
+    exit_code: int  # type: ignore[misc]  # click has one per class, our errors one each
 
-
-def _failure(message: str, exit_code: int) -> click.ClickException:
-    failure = _Failure(message)
-    failure.exit_code = exit_code
-    return failure
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 @click.group(
     cls=_App,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 a bug of ours, 2 wrong usage, 3 a wrong file or setting, 4 the numbers "
-    "diverged, 5 a rule of the protocol was broken, 130 interrupted (results so far are kept).",
+    "diverged, 5 peers cannot work together, 6 a neighbor was lost, 7 verify found different bits, 130 or 143 "
+    "interrupted (results so far are kept).",
 )
 @click.version_option(__version__, prog_name="thanos-peer")
 def app() -> None:
@@ -57,10 +64,17 @@ def app() -> None:
     Try:
       thanos-peer topology new ring --peers 5 -o ring.toml
       thanos-peer topology check ring.toml
-      thanos-peer simulate ring.toml
+      thanos-peer run ring.toml
     """
 
 
-app.add_command(topology_group)
-app.add_command(simulate_command)
-app.add_command(reproduce_command)
+for command in (
+    topology_group,
+    simulate_command,
+    run_command,
+    verify_command,
+    start_command,
+    status_command,
+    reproduce_command,
+):
+    app.add_command(command)

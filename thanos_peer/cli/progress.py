@@ -25,6 +25,7 @@ class Progress:
         self._label, self._total, self._silent = label, total, silent
         self._done, self._last_shown = 0, time.monotonic()
         self._bar: Any = None
+        self._note = ""
 
     def __enter__(self) -> Self:
         if not self._silent and sys.stderr.isatty():
@@ -32,7 +33,7 @@ class Progress:
                 length=self._total,
                 label=self._label,
                 file=sys.stderr,
-                item_show_func=lambda row: None if row is None else describe(row),
+                item_show_func=lambda row: None if row is None else f"{describe(row)}  {self._note}",
                 width=24,
                 update_min_steps=max(1, self._total // 500),
             ).__enter__()
@@ -44,14 +45,17 @@ class Progress:
         if self._bar is not None:
             self._bar.__exit__(kind, error, trace)
 
-    def show(self, row: Row, *, rounds: int) -> None:
+    def show(self, row: Row, *, rounds: int, note: str = "") -> None:
         """Note that `rounds` more rounds are done, the last of which is `row`."""
         self._done += rounds
+        self._note = note
         if self._bar is not None:
             self._bar.update(rounds, row)
         elif not self._silent and time.monotonic() - self._last_shown >= QUIET_SECONDS:
             self._last_shown = time.monotonic()
-            click.echo(f"{self._label} {self._done}/{self._total}  {describe(row)}", err=True)
+            click.echo(
+                f"{self._label} {self._done}/{self._total}  {describe(row)}  {self._note}".rstrip(), err=True
+            )
 
 
 def describe(row: Row) -> str:

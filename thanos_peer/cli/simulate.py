@@ -17,14 +17,23 @@ from thanos_peer.topology import load
 
 ENGINES: dict[str, Callable[[Instance], Network]] = {"agents": AgentNetwork, "stacked": StackedNetwork}
 STACKED_FROM = 65  # agents; below, agent by agent is quick enough
-INTERRUPTED = 130
 
 
 class Interrupt:
     """The first SIGINT or SIGTERM asks to finish the round; the second ends the process at once."""
 
     def __init__(self) -> None:
-        self.is_asked = False
+        self.number: int | None = None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a signal has come."""
+        return self.number is not None
+
+    @property
+    def exit_code(self) -> int:
+        """What to end with: 0, or 128 plus the number of the signal."""
+        return 0 if self.number is None else 128 + self.number
 
     def listen(self) -> None:
         """Take over both signals."""
@@ -33,8 +42,8 @@ class Interrupt:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if self.is_asked:
-            sys.exit(INTERRUPTED)
-        self.is_asked = True
+            sys.exit(128 + number)
+        self.number = number
 
 
 def default_directory(name: str) -> Path:
@@ -90,4 +99,4 @@ def simulate_command(file: Path, out: Path | None, reference: bool, engine: str,
         directory.finish(network, instance, summary)
     click.echo(f"{summary.in_words()}\n  written to          {directory.path}/")
     if ending_of(network) is Ending.INTERRUPTED:
-        sys.exit(INTERRUPTED)
+        sys.exit(interrupt.exit_code)

@@ -6,6 +6,7 @@
    is the neighbor's fault, and so is a repetition that says something else.
 3. What is taken comes in increasing order of agent, its own block among it, whatever the order of arrival.
 4. Only `receive` fills the inbox, only `take` empties it. `publish` comes first in each round.
+5. Its own blocks of this round and the last are kept: a neighbor may be one round behind and ask for either.
 """
 
 from collections.abc import Iterable
@@ -29,6 +30,7 @@ class Exchange:
         self.k = k
         self._here: dict[AgentId, Block] = {}  # round k, its own block among them
         self._ahead: dict[AgentId, Block] = {}  # round k + 1
+        self._said: dict[int, Block] = {}  # its own blocks that somebody may still ask for
 
     def publish(self, block: Block) -> None:
         """Put down its own block of round k: what every neighbor is to be sent."""
@@ -37,6 +39,11 @@ class Exchange:
         if self.agent in self._here:
             raise LocalProtocolError(f"agent {self.agent} publishes round {block.k} twice")
         self._here[self.agent] = block
+        self._said = {k: said for k, said in self._said.items() if k == block.k - 1} | {block.k: block}
+
+    def said(self, k: int) -> Block | None:
+        """Its own block of round k, for a neighbor that asks; None if it is not there yet, or long gone."""
+        return self._said.get(k)
 
     def receive(self, sender: AgentId, block: Block) -> None:
         """Take in a neighbor's block, of this round or the next.

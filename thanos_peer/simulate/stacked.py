@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from thanos_peer.agent import as_sent
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.regularizers import envelope_gradient
 from thanos_peer.algorithm.stiefel import infeasibility, norm
@@ -89,9 +90,10 @@ class StackedNetwork:
         """One round of everybody."""
         is_calm = self._is_calm()
         with np.errstate(over="ignore", invalid="ignore"):  # caught below
-            X = self._mix(self._X - self._eta[:, None, None] * self._D)  # (5)
+            X_sent, D_sent = (as_sent(sent, self._algorithm.exchange) for sent in (self._X, self._D))
+            X = self._mix(X_sent - self._eta[:, None, None] * D_sent)  # (5)
             H = self._direction(X, self._k + 1)  # (6)
-            D = self._mix(self._D) + (H - self._H)  # (7)
+            D = self._mix(D_sent) + (H - self._H)  # (7)
             eta = self._parameters.step.eta(X - self._X, D - self._D)
             is_sound = has_sound_numbers(X, D, eta)
         if not is_sound.all():
@@ -116,8 +118,9 @@ class StackedNetwork:
         if tolerance == 0:
             return np.zeros(d, dtype=bool)
         residual = np.maximum(d * norm(self._D), infeasibility(self._X))
+        X_sent = as_sent(self._X, self._algorithm.exchange)
         for slot in self._slots:
-            mismatch = norm(self._X[slot.neighbor] - self._X[: slot.neighbor.size])
+            mismatch = norm(X_sent[slot.neighbor] - self._X[: slot.neighbor.size])
             np.maximum(residual[: mismatch.size], mismatch, out=residual[: mismatch.size])
         return np.asarray(residual <= tolerance)
 

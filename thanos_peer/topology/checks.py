@@ -11,6 +11,7 @@ import numpy as np
 
 from thanos_peer.errors import Mistake
 from thanos_peer.topology.graph import Graph, components
+from thanos_peer.topology.sections import LARGEST_MATRIX
 
 Values: TypeAlias = Mapping[str, Any]
 ROW_SUM_TOLERANCE = 1e-12
@@ -115,6 +116,8 @@ def problem_mistakes(problem: Values) -> Iterator[Mistake]:
     n, p = problem.get("n"), problem.get("p")
     if n is not None and p is not None and p > n:
         yield Mistake("problem.p", f"must be at most n = {n}: more orthonormal columns do not fit", p)
+    if n is not None and p is not None and n * p > LARGEST_MATRIX:
+        yield Mistake("problem.n", f"with p = {p}, X would have more than {LARGEST_MATRIX:,} entries", n)
     if "regularizer" in problem and "mu" in problem:
         regularizer, mu = problem["regularizer"], problem["mu"]
         if regularizer == "none" and mu:
@@ -136,17 +139,30 @@ def method_mistakes(problem: Values, algorithm: Values) -> Iterator[Mistake]:
     elif algorithm.get("method") == "thanos" and smoothing is None:
         allowed = 'is missing: rule = "constant" with sigma, or rule = "decreasing" with sigma0 and exponent'
         yield Mistake("algorithm.smoothing", allowed, has_value=False)
-    if _kind(algorithm.get("start")) == "svd" and _kind(problem.get("data")) == "files":
+    if _kind(algorithm.get("start")) == "svd":
+        yield from _svd_mistakes(problem)
+
+
+def _svd_mistakes(problem: Values) -> Iterator[Mistake]:
+    kind, p = _kind(problem.get("data")), problem.get("p", 0)
+    if kind == "files":
         allowed = 'must be "random": no peer holds all the data files that an SVD needs'
         yield Mistake("algorithm.start.kind", allowed, "svd")
+    if kind == "synthetic" and problem["data"]["samples"] < p:
+        allowed = f"must be at least p = {p}: fewer samples have fewer singular vectors to start from"
+        yield Mistake("problem.data.samples", allowed, problem["data"]["samples"])
 
 
 def data_mistakes(problem: Values, peers: Sequence[Values]) -> Iterator[Mistake]:
     """Data files go with kind = "files", enough samples with kind = "synthetic"."""
     kind = _kind(problem.get("data"))
-    if kind == "synthetic" and problem["data"]["samples"] < len(peers):
-        allowed = f"must be at least {len(peers)}, one for each peer"
-        yield Mistake("problem.data.samples", allowed, problem["data"]["samples"])
+    if kind == "synthetic":
+        samples = problem["data"]["samples"]
+        if samples < len(peers):
+            yield Mistake("problem.data.samples", f"must be at least {len(peers)}, one for each peer", samples)
+        if samples * problem.get("n", 1) > LARGEST_MATRIX:
+            allowed = f"with n = {problem['n']}, A would have more than {LARGEST_MATRIX:,} entries"
+            yield Mistake("problem.data.samples", allowed, samples)
     for index, peer in enumerate(peers):
         named = peer.get("data", "unsound")
         if kind == "synthetic" and named not in (None, "unsound"):

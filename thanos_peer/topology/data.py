@@ -1,14 +1,19 @@
 """The samples of each peer: made from a seed, or read from its file. Rows are samples, columns features."""
 
-from collections.abc import Collection, Iterator
+import tokenize
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import DataFileError, Mistake
 from thanos_peer.topology.model import Topology
 from thanos_peer.topology.sections import SyntheticData
+
+NPY_MAGIC = b"\x93NUMPY"
 
 
 def synthetic_samples(data: SyntheticData, *, n: int, d: int) -> list[Matrix]:
@@ -27,20 +32,31 @@ def read_samples(path: Path, *, n: int) -> Matrix:
     """
     if path.suffix != ".npy":
         raise DataFileError("must be a .npy file, as written by numpy.save")
-    try:
-        table = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise DataFileError(f"cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
-        raise DataFileError(f"is not a plain numeric .npy file: {error}") from error
-    if not isinstance(table, np.ndarray) or table.dtype.kind not in "fiu":
+    table = _map_file(path)
+    if table.dtype.kind not in "fiu":
         raise DataFileError("must hold one table of real numbers")
     if table.ndim != 2 or table.shape[1] != n or table.shape[0] < 1:
         raise DataFileError(f"has shape {table.shape}; must be (samples, {n}): a row per sample, n = {n} features")
-    if not np.isfinite(table).all():
-        row, column = np.argwhere(~np.isfinite(table))[0]
+    with np.errstate(over="ignore"):
+        samples = np.array(table, dtype=np.float64)
+    if not np.isfinite(samples).all():
+        row, column = np.argwhere(~np.isfinite(samples))[0]
         raise DataFileError(f"has {table[row, column]} in row {row}, column {column}; all entries must be finite")
-    return np.asarray(table, dtype=np.float64)
+    return samples
+
+
+def _map_file(path: Path) -> NDArray[Any]:
+    """The table in a .npy file, not yet read into memory: a header may claim any size."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(NPY_MAGIC)) != NPY_MAGIC:
+                raise DataFileError("is not a plain numeric .npy file: it does not begin like one")
+        table: NDArray[Any] = np.load(path, allow_pickle=False, mmap_mode="r")
+    except OSError as error:
+        raise DataFileError(f"cannot be read: {error.strerror or error}") from error
+    except (ValueError, EOFError, SyntaxError, tokenize.TokenError, OverflowError, TypeError) as error:
+        raise DataFileError(f"is not a plain numeric .npy file: {error}") from error
+    return table
 
 
 def file_mistakes(topology: Topology, agents: Collection[AgentId] | None) -> Iterator[Mistake]:
@@ -55,9 +71,10 @@ def file_mistakes(topology: Topology, agents: Collection[AgentId] | None) -> Ite
             yield Mistake(f"peers[{index}].data", f"{path} of peer {peer.id} {error}", peer.data)
 
 
-def samples_of(topology: Topology) -> list[Matrix]:
-    """The samples of every peer, in order of id: (m_i, n) each."""
+def samples_of(topology: Topology, agents: Iterable[AgentId]) -> list[Matrix]:
+    """The samples of some peers, (m_i, n) each."""
     data, n = topology.problem.data, topology.problem.n
     if data.kind == "synthetic":
-        return synthetic_samples(data, n=n, d=topology.d)
-    return [read_samples(topology.directory / str(peer.data), n=n) for peer in topology.peers]
+        everybody = synthetic_samples(data, n=n, d=topology.d)
+        return [everybody[i] for i in agents]
+    return [read_samples(topology.directory / str(topology.peers[i].data), n=n) for i in agents]

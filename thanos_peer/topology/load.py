@@ -14,7 +14,7 @@ from thanos_peer.errors import Mistake, TopologyError
 from thanos_peer.topology import checks
 from thanos_peer.topology.data import file_mistakes
 from thanos_peer.topology.model import Topology
-from thanos_peer.topology.sections import SECTIONS, UNION_TAGS, TopologyFile
+from thanos_peer.topology.sections import SECTIONS, UNION_KEYS, UNION_TAGS, TopologyFile
 
 LARGEST_FILE = 64 * 2**20
 
@@ -39,7 +39,7 @@ def load(path: str | Path, *, data_of: Collection[AgentId] | None = None) -> Top
         raise _single(file, f"cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise _single(file, f"is not UTF-8 text: {error.reason} at byte {error.start}") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # tomllib's own error, and Python's for an integer of thousands of digits
         raise _single(file, f"is not TOML: {error}") from error
     except RecursionError as error:
         raise _single(file, "is nested too deeply") from error
@@ -89,7 +89,8 @@ def _translate(detail: ErrorDetails) -> Mistake:
 
 def _spell(loc: tuple[int | str, ...]) -> str:
     """('peers', 3, 'address') as peers[3].address, without the names of union branches."""
-    parts = [part for part in loc if part not in UNION_TAGS]
+    pairs = zip((None, *loc), loc, strict=False)
+    parts = [part for before, part in pairs if not (before in UNION_KEYS and part in UNION_TAGS)]
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import tomlkit
+
 from thanos_peer.topology.graph import Edge
 
 
@@ -38,7 +40,7 @@ def render(draft: Draft) -> str:
         f"# {draft.title}",
         "# Everything that all peers must agree on. `thanos-peer topology check FILE` says what follows from it.",
         "",
-        f'name = "{draft.name}"',
+        f"name = {_quote(draft.name)}",
         _line('weights = "metropolis"', "or an explicit matrix, a row per peer"),
         "edges = [",
         *_lines_of_edges(draft.edges),
@@ -67,8 +69,12 @@ def render(draft: Draft) -> str:
     ]
     for i in range(draft.d):
         address = f"tcp://{draft.host}:{draft.first_port + i}"
-        lines += ["", "[[peers]]", f"id = {i}", f'address = "{address}"']
+        lines += ["", "[[peers]]", f"id = {i}", f"address = {_quote(address)}"]
     return "\n".join(lines) + "\n"
+
+
+def _quote(text: str) -> str:
+    return tomlkit.string(text).as_string()
 
 
 def _line(text: str, comment: str) -> str:

@@ -12,6 +12,10 @@ Positive = Annotated[float, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
+LARGEST_SIDE = 10**7  # of a matrix
+LARGEST_MATRIX = 2**28  # entries, 2 GiB
+
+
 class Section(BaseModel):
     """Types are not bent, NaN and Inf are no numbers, unknown keys are refused."""
 
@@ -19,10 +23,12 @@ class Section(BaseModel):
 
 
 def _check_address(address: str) -> str:
-    tcp = re.fullmatch(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?):(\d{1,5})", address)
+    tcp = re.fullmatch(
+        r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?):([0-9]{1,5})", address
+    )
     if tcp and 1 <= int(tcp.group(3)) <= 65535:
         return address
-    if re.fullmatch(r"ipc://[^\x00-\x1f]{1,100}", address):
+    if re.fullmatch(r"ipc://[^\x00-\x1f\x7f]{1,100}", address):
         return address
     raise ValueError(
         "must be tcp://HOST:PORT with a port of 1 to 65535 (an IPv6 host in brackets), or ipc://PATH of at "
@@ -37,8 +43,9 @@ def _spell_regularizer(value: Any) -> Any:
 class Peer(Section):
     """One agent: where it listens, and where its data lies on its own host."""
 
-    id: Annotated[int, Field(ge=0)]
+    id: Annotated[int, Field(ge=0, lt=2**31)]
     address: Annotated[str, AfterValidator(_check_address)]
+    bind: Annotated[str, AfterValidator(_check_address)] | None = None
     data: Annotated[str, Field(min_length=1)] | None = None
 
 
@@ -47,7 +54,7 @@ class SyntheticData(Section):
 
     kind: Literal["synthetic"]
     seed: Seed
-    samples: Annotated[int, Field(ge=1)]
+    samples: Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
     scale: Literal["unit", "raw"] = "unit"
 
 
@@ -60,8 +67,8 @@ class FileData(Section):
 class Problem(Section):
     """Sparse PCA (8): n features, p components, the regularizer and its weight mu."""
 
-    n: Annotated[int, Field(ge=1)]
-    p: Annotated[int, Field(ge=1)]
+    n: Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
+    p: Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
     regularizer: Annotated[Literal["l1", "l21", "none"], BeforeValidator(_spell_regularizer)]
     mu: Annotated[float, Field(ge=0)] | None = None
     data: Annotated[SyntheticData | FileData, Field(discriminator="kind")]
@@ -114,8 +121,9 @@ class Algorithm(Section):
 
     method: Literal["thanos", "destiny"] = "thanos"
     beta: Positive = 1.0
-    max_rounds: Annotated[int, Field(ge=1)]
+    max_rounds: Annotated[int, Field(ge=1, le=2**53)]
     tolerance: Annotated[float, Field(ge=0)] = 0.0
+    exchange: Literal["float64", "float32"] = "float64"
     start: Annotated[SvdStart | RandomStart, Field(discriminator="kind")]
     step: Annotated[ConstantStepSection | BarzilaiBorweinSection, Field(discriminator="rule")]
     smoothing: (
@@ -135,7 +143,7 @@ class TopologyFile(Section):
         Annotated[Literal["metropolis"], Tag("word")] | Annotated[list[list[float]], Tag("matrix")],
         Discriminator(_is_word),
     ] = "metropolis"
-    edges: list[Annotated[list[int], Field(min_length=2, max_length=2)]]
+    edges: list[Annotated[list[Annotated[int, Field(ge=-(2**31), lt=2**31)]], Field(min_length=2, max_length=2)]]
     problem: Problem
     algorithm: Algorithm
     peers: Annotated[list[Peer], Field(min_length=1)]
@@ -155,4 +163,5 @@ SECTIONS: dict[tuple[str, ...], type[Section]] = {  # which model reads which pl
     ("algorithm", "smoothing", "constant"): ConstantSmoothingSection,
     ("algorithm", "smoothing", "decreasing"): DecreasingSmoothingSection,
 }
+UNION_KEYS = frozenset({place[1] for place in SECTIONS if len(place) == 3} | {"weights"})
 UNION_TAGS = frozenset({place[2] for place in SECTIONS if len(place) == 3} | {"word", "matrix"})

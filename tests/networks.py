@@ -1,0 +1,29 @@
+"""Small networks for tests, made as `topology new` makes them and changed before they are checked."""
+
+import tomllib
+from pathlib import Path
+
+from thanos_peer.problem import Instance, build
+from thanos_peer.topology import Topology, families, parse
+from thanos_peer.topology.render import Draft, render
+
+
+def raw_topology(family: str = "ring", d: int = 5, **overrides) -> dict:
+    """The parsed TOML of a new topology file, to be edited at will; overrides are fields of Draft."""
+    fields = {"name": f"{family}-{d}", "title": "A test.", "n": 6, "p": 2, "samples": 10 * d} | overrides
+    fields.setdefault("edges", families.make(family, d, seed=fields.get("seed", 1)))
+    return tomllib.loads(render(Draft(d=d, **fields)))
+
+
+def make_topology(
+    raw: dict | None = None, *, family: str = "ring", d: int = 5, file: Path = Path("test.toml"), **overrides
+) -> Topology:
+    """The checked topology of `raw`, or of a new one where none is given."""
+    return parse(raw_topology(family, d, **overrides) if raw is None else raw, file=file)
+
+
+def make_instance(
+    raw: dict | None = None, *, family: str = "ring", d: int = 5, file: Path = Path("test.toml"), **overrides
+) -> Instance:
+    """The same, with data, rules and start."""
+    return build(make_topology(raw, family=family, d=d, file=file, **overrides))

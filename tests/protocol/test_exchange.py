@@ -1,0 +1,210 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thanos_peer.block import Block, StopWord
+from thanos_peer.errors import LocalProtocolError, RemoteProtocolError
+from thanos_peer.protocol.exchange import Exchange
+
+NEIGHBORS = (1, 5, 8)
+ME = 4
+
+
+def block(agent, k, **changes):
+    """What an agent says in round k, made anew each time."""
+    X = np.array([[agent + k / 10], [1.0]])
+    fields = {"k": k, "X": X, "D": -X, "eta": 0.5 + agent, "stop": StopWord(streak=k)}
+    return Block(**(fields | changes))
+
+
+def exchange_in_round(k, neighbors=NEIGHBORS):
+    exchange = Exchange(ME, neighbors, k)
+    exchange.publish(block(ME, k))
+    return exchange
+
+
+def fill(exchange):
+    for neighbor in exchange.missing():
+        exchange.receive(neighbor, block(neighbor, exchange.k))
+
+
+def senders(blocks):
+    return [int(said.X[0, 0]) for said in blocks]
+
+
+def test_a_round_is_taken_in_increasing_order_of_agent_its_own_block_among_it():
+    exchange = exchange_in_round(0)
+    for neighbor in (8, 1, 5):
+        exchange.receive(neighbor, block(neighbor, 0))
+    taken = exchange.take()
+    assert senders(taken) == [1, 4, 5, 8]
+    assert {said.k for said in taken} == {0}
+
+
+def test_taking_a_round_moves_on_to_the_next():
+    exchange = exchange_in_round(7)
+    fill(exchange)
+    exchange.take()
+    assert exchange.k == 8
+    assert exchange.missing() == NEIGHBORS
+    assert not exchange.is_complete()
+
+
+def test_it_says_whom_it_misses_until_nobody_is_missing():
+    exchange = exchange_in_round(3)
+    seen = [exchange.missing()]
+    for neighbor in (5, 8, 1):
+        assert not exchange.is_complete()
+        exchange.receive(neighbor, block(neighbor, 3))
+        seen.append(exchange.missing())
+    assert seen == [(1, 5, 8), (1, 8), (1,), ()]
+    assert exchange.is_complete()
+
+
+def test_a_block_of_the_next_round_is_kept_until_its_time():
+    exchange = exchange_in_round(0)
+    exchange.receive(5, block(5, 1))
+    assert exchange.missing() == NEIGHBORS
+    fill(exchange)
+    assert {said.k for said in exchange.take()} == {0}
+    assert exchange.missing() == (1, 8)
+    exchange.publish(block(ME, 1))
+    fill(exchange)
+    assert {said.k for said in exchange.take()} == {1}
+
+
+def test_a_neighbor_two_rounds_ahead_is_at_fault():
+    with pytest.raises(RemoteProtocolError, match="neighbor 5, round 2: more than one round ahead of 0") as caught:
+        exchange_in_round(0).receive(5, block(5, 2))
+    assert (caught.value.neighbor, caught.value.k) == (5, 2)
+
+
+def test_a_neighbor_is_two_rounds_ahead_even_if_its_next_round_is_here():
+    exchange = exchange_in_round(3)
+    exchange.receive(5, block(5, 3))
+    exchange.receive(5, block(5, 4))
+    with pytest.raises(RemoteProtocolError, match="more than one round ahead of 3"):
+        exchange.receive(5, block(5, 5))
+
+
+@pytest.mark.parametrize("sender", [ME, 0, 9, -1])
+def test_who_is_no_neighbor_is_not_heard(sender):
+    exchange = exchange_in_round(0)
+    with pytest.raises(RemoteProtocolError, match=f"neighbor {sender}, round 0: not a neighbor of agent 4"):
+        exchange.receive(sender, block(sender, 0))
+    assert exchange.missing() == NEIGHBORS
+
+
+@pytest.mark.parametrize("k", [0, 1, 4])
+def test_a_block_from_the_past_is_ignored_whatever_it_says(k):
+    exchange = exchange_in_round(5)
+    exchange.receive(5, block(5, k, eta=9.0))
+    assert exchange.missing() == NEIGHBORS
+    fill(exchange)
+    assert [said.k for said in exchange.take()] == [5] * 4
+
+
+@pytest.mark.parametrize("k", [3, 4])
+def test_a_repetition_is_ignored(k):
+    exchange = exchange_in_round(3)
+    first = block(5, k)
+    exchange.receive(5, first)
+    exchange.receive(5, block(5, k))
+    exchange.receive(5, first)
+    fill(exchange)
+    assert senders(exchange.take()) == [1, 4, 5, 8]
+
+
+@pytest.mark.parametrize("k", [3, 4])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"X": np.array([[5.0], [np.nextafter(1, 2)]])},
+        {"D": np.array([[0.0], [-1.0]])},
+        {"eta": 5.5 + 1e-15},
+        {"stop": StopWord(streak=1)},
+        {"stop": StopWord(streak=3, after=9)},
+    ],
+    ids=["X", "D", "eta", "streak", "after"],
+)
+def test_a_repetition_that_says_something_else_is_the_neighbors_fault(k, change):
+    exchange = exchange_in_round(3)
+    exchange.receive(5, block(5, k))
+    with pytest.raises(RemoteProtocolError, match=f"neighbor 5, round {k}: a second block that differs"):
+        exchange.receive(5, block(5, k, **change))
+
+
+def test_the_first_block_stands_after_a_contradiction():
+    exchange = exchange_in_round(0)
+    fill(exchange)
+    with pytest.raises(RemoteProtocolError):
+        exchange.receive(5, block(5, 0, eta=9.0))
+    assert [said.eta for said in exchange.take()] == [1.5, 4.5, 5.5, 8.5]
+
+
+def test_a_zero_of_the_other_sign_is_something_else():
+    zero = block(5, 0, X=np.zeros((2, 1)))
+    assert not zero.has_same_bits(block(5, 0, X=-np.zeros((2, 1))))
+    assert zero.has_same_bits(block(5, 0, X=np.zeros((2, 1))))
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_publishing_another_round_is_our_own_fault(k):
+    with pytest.raises(LocalProtocolError, match=f"agent 4 publishes round {k} in round 3"):
+        Exchange(ME, NEIGHBORS, 3).publish(block(ME, k))
+
+
+def test_publishing_twice_is_our_own_fault():
+    with pytest.raises(LocalProtocolError, match="agent 4 publishes round 3 twice"):
+        exchange_in_round(3).publish(block(ME, 3))
+
+
+def test_taking_a_round_with_a_neighbor_missing_is_our_own_fault():
+    exchange = exchange_in_round(3)
+    for neighbor in (1, 8):
+        exchange.receive(neighbor, block(neighbor, 3))
+    with pytest.raises(LocalProtocolError, match="agent 4 takes round 3 before it is complete"):
+        exchange.take()
+    assert exchange.missing() == (5,)
+
+
+def test_taking_a_round_before_publishing_is_our_own_fault():
+    exchange = Exchange(ME, NEIGHBORS, 3)
+    fill(exchange)
+    assert exchange.missing() == ()
+    with pytest.raises(LocalProtocolError, match="before it is complete"):
+        exchange.take()
+
+
+def test_what_was_said_in_this_round_and_the_last_can_be_said_again():
+    exchange = Exchange(ME, (), 3)
+    for k in (3, 4, 5):
+        assert exchange.said(k) is None
+        exchange.publish(block(ME, k))
+        assert [at for at in range(8) if exchange.said(at) is not None] == [at for at in (k - 1, k) if at >= 3]
+        exchange.take()
+    assert exchange.said(5).has_same_bits(block(ME, 5))
+
+
+def test_an_agent_alone_needs_only_its_own_block():
+    exchange = Exchange(ME, ())
+    for k in range(3):
+        exchange.publish(block(ME, k))
+        assert [said.k for said in exchange.take()] == [k]
+
+
+@given(st.sets(st.integers(0, 9).filter(lambda j: j != ME), min_size=1, max_size=5), st.integers(0, 5), st.data())
+def test_any_order_and_repetition_of_deliveries_gives_the_same_blocks(neighbors, first, data):
+    exchange = Exchange(ME, neighbors, first)
+    everybody = sorted((ME, *neighbors))
+    for k in range(first, first + 4):
+        deliverable = st.tuples(st.sampled_from(sorted(neighbors)), st.integers(first, k + 1))
+        early, late = data.draw(st.lists(deliverable, max_size=6)), data.draw(st.lists(deliverable, max_size=3))
+        rest = [(neighbor, k) for neighbor in data.draw(st.permutations(sorted(neighbors)))]
+        exchange.publish(block(ME, k))
+        for sender, said_in in (*early, *rest, *late):
+            exchange.receive(sender, block(sender, said_in))
+        taken = exchange.take()
+        assert len(taken) == len(everybody)
+        assert all(said.has_same_bits(block(j, k)) for said, j in zip(taken, everybody, strict=True))

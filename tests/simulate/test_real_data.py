@@ -1,0 +1,121 @@
+"""Data and problems that nobody made for this project."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from networks import make_instance, raw_topology
+from sklearn.datasets import load_digits, load_wine
+
+from thanos_peer.algorithm.schedules import ConstantStep
+from thanos_peer.algorithm.thanos import LocalProblem
+from thanos_peer.simulate import AgentNetwork, Ending, StackedNetwork, ending_of, run
+
+D = 8
+
+
+def prepared(load):
+    """The samples in rows: constant columns dropped, the others standardised, all divided by the 2-norm."""
+    samples = load().data
+    samples = samples[:, samples.std(axis=0) > 0]
+    samples = (samples - samples.mean(axis=0)) / samples.std(axis=0)
+    return samples / np.linalg.norm(samples, 2)
+
+
+def instance_with_files(directory, samples, regularizer):
+    raw = raw_topology("ring", D, n=samples.shape[1], p=3, mu=0.02, regularizer=regularizer, sigma=1.0)
+    raw["problem"]["data"] = {"kind": "files"}
+    raw["algorithm"] |= {
+        "start": {"kind": "random", "seed": 1},
+        "beta": 0.125,
+        "tolerance": 1e-5,
+        "max_rounds": 6000,
+    }
+    for peer, part in zip(raw["peers"], np.array_split(samples, D), strict=True):
+        peer["data"] = f"peer{peer['id']}.npy"
+        np.save(directory / peer["data"], part)
+    return make_instance(raw, file=directory / "network.toml")
+
+
+@pytest.mark.parametrize("regularizer", ["l1", "l21"])
+@pytest.mark.parametrize("load", [load_wine, load_digits])
+def test_a_ring_comes_within_one_percent_of_the_centralised_objective(tmp_path, load, regularizer):
+    samples = prepared(load)
+    instance = instance_with_files(tmp_path, samples, regularizer)
+    reference = instance.solve_reference()
+    network = StackedNetwork(instance)
+    *_, last = run(network, instance, reference=reference, every=10**6)
+    assert reference.residual < 1e-10
+    assert ending_of(network) is Ending.TOLERANCE
+    assert abs(last.gap) < 0.01 * abs(instance.whole.value(reference.X))
+    assert last.feasibility < 1e-5
+    assert last.consensus < 1e-4
+    r = np.abs(reference.X).sum() if regularizer == "l1" else np.linalg.norm(reference.X, axis=1).sum()
+    pooled = 0.02 * r - np.linalg.norm(samples @ reference.X) ** 2 / 2
+    assert instance.whole.value(reference.X) == pytest.approx(pooled)
+
+
+class Quadratic:
+    """f(X) = <X, B X>/2 - <C, X>, with B of any sign and a linear term."""
+
+    def __init__(self, B, C):
+        self.B, self.C = B, C
+
+    def value(self, X):
+        return float(np.sum(X * (self.B @ X)) / 2 - np.sum(self.C * X))
+
+    def gradient(self, X):
+        return self.B @ X - self.C
+
+
+class WeightedL1:
+    """g(X) = sum of weights * |X|, a weight for every row."""
+
+    def __init__(self, weights):
+        self.weights = weights[:, None]
+
+    def value(self, X):
+        return float(np.sum(self.weights * np.abs(X)))
+
+    def prox(self, X, sigma):
+        return np.sign(X) * np.maximum(np.abs(X) - sigma * self.weights, 0)
+
+    def lipschitz(self, n, p):
+        assert n == len(self.weights)
+        return float(np.sqrt(p) * np.linalg.norm(self.weights))
+
+
+@pytest.fixture
+def own_instance():
+    """A star whose agents have objectives and regularizers that the package does not know."""
+    raw = raw_topology("star", 6, n=7, p=2, sigma=0.5, tolerance=1e-4, max_rounds=4000)
+    instance = make_instance(raw)
+    rng = np.random.default_rng(4)
+    own = []
+    for i in range(6):
+        B = rng.standard_normal((7, 7))
+        f = Quadratic((B + B.T) / 8, rng.standard_normal((7, 2)) / 4)
+        own.append(LocalProblem(i, f, WeightedL1(rng.uniform(0, 0.1, 7))))
+    return replace(instance, local_problems=tuple(own))
+
+
+def test_both_networks_run_a_users_own_objective_and_regularizer_to_the_same_bits(own_instance):
+    agents, stacked = AgentNetwork(own_instance), StackedNetwork(own_instance)
+    for _ in range(100):
+        agents.advance()
+        stacked.advance()
+        assert agents.X.tobytes() == stacked.X.tobytes()
+        assert agents.D.tobytes() == stacked.D.tobytes()
+        assert agents.eta.tobytes() == stacked.eta.tobytes()
+
+
+def test_a_users_own_problem_ends_at_a_stationary_point_of_the_smoothed_sum(own_instance):
+    instance = replace(own_instance, parameters=replace(own_instance.parameters, step=ConstantStep(0.3)))
+    network = AgentNetwork(instance)
+    first, *_, last = run(network, instance, every=10**6)
+    assert ending_of(network) is Ending.TOLERANCE
+    X = network.X.mean(axis=0)
+    G = sum(local.f.gradient(X) + (X - local.g.prox(X, 0.5)) / 0.5 for local in instance.local_problems)
+    assert np.linalg.norm(G - X @ (X.T @ G + G.T @ X) / 2) < 1e-3
+    assert last.stationarity.gradient < 1e-3
+    assert last.objective < first.objective - 1

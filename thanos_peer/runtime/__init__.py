@@ -1,0 +1,1 @@
+"""Peers as processes: the only room with asyncio, ZeroMQ, clocks, signals and logging."""
