@@ -9,8 +9,8 @@ BIN := $(VENV)/bin
 help: ## say what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-run: $(VENV)/.run ## set up, and run the paper's network
-	$(BIN)/thanos-peer simulate topologies/paper-l1.toml --reference
+run: $(VENV)/.run ## set up, and run the paper's network, a process per peer
+	$(BIN)/thanos-peer run topologies/paper-l1.toml --free-ports --reference
 
 test: quick ## set up, and run every check and test
 	$(BIN)/pytest -n auto

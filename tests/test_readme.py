@@ -63,4 +63,4 @@ def test_the_exit_codes_agree_with_the_help():
     rows = re.findall(r"^\| (\d+(?:, \d+)?) \|", README, re.MULTILINE)
     codes = {code for row in rows for code in row.split(", ")}
     help_text = CliRunner().invoke(app, ["--help"]).output
-    assert codes == set(re.findall(r"\b(\d+) \w", help_text.split("Exit codes:")[1]))
+    assert codes == set(re.findall(r"\b(\d+)\s", help_text.split("Exit codes:")[1]))

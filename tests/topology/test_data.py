@@ -94,7 +94,7 @@ def test_one_peer_makes_the_same_synthetic_samples_as_all_together():
         (saved(TABLE > 3), "must hold one table of real numbers"),
         (saved(TABLE.astype("m8[s]")), "must hold one table of real numbers"),
         (saved(TABLE.astype(object), allow_pickle=True), "is not a plain numeric .npy file: "),
-        (zipped(a=TABLE), "must hold one table of real numbers"),
+        (zipped(a=TABLE), "is not a plain numeric .npy file: "),
         (b"", "is not a plain numeric .npy file: "),
         (b"1.0, 2.0, 3.0, 4.0\n", "is not a plain numeric .npy file: "),
         (saved(TABLE)[:4], "is not a plain numeric .npy file: "),

@@ -96,6 +96,27 @@ def test_seeds_fit_into_63_bits(key):
     assert_refused(raw_for(key), key, 2**63, f"must be less than {2**63}")
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("problem.n", 10**7 + 1, f"must be less than or equal to {10**7}"),
+        ("problem.p", 10**30, f"must be less than or equal to {10**7}"),
+        ("problem.data.samples", 10**12, f"must be less than or equal to {10**7}"),
+        ("algorithm.max_rounds", 2**53 + 1, f"must be less than or equal to {2**53}"),
+        ("peers[3].id", 2**31, f"must be less than {2**31}"),
+    ],
+)
+def test_no_size_may_be_beyond_all_bounds(key, value, allowed):
+    assert_refused(raw_topology(), key, value, allowed)
+
+
+def test_no_matrix_may_have_more_entries_than_fit_into_memory():
+    line = only_mistake(put(raw_topology(n=100), "problem.data.samples", 3 * 10**6))
+    assert line == "problem.data.samples = 3000000: with n = 100, A would have more than 268,435,456 entries"
+    raw = put(put(raw_topology(samples=10**4), "problem.n", 10**7), "problem.p", 27)
+    assert "problem.n = 10000000: with p = 27, X would have more than 268,435,456 entries" in refusal(raw)
+
+
 @pytest.mark.parametrize("value", [nan, inf, -inf])
 @pytest.mark.parametrize("key", [*POSITIVE, *NOT_NEGATIVE])
 def test_nan_and_infinity_are_no_numbers(key, value):
@@ -466,7 +487,7 @@ def test_all_mistakes_of_all_sections_are_reported_together():
     for key, value in {
         "nam": "x",
         "problem.p": 7,
-        "problem.data.samples": 3,
+        "problem.mu": -1.0,
         "algorithm.beta": -1.0,
         "peers[2].address": "tcp://127.0.0.1:17001",
         "edges[4]": [3, 3],
@@ -478,7 +499,7 @@ def test_all_mistakes_of_all_sections_are_reported_together():
     assert {line.split(" = ")[0].strip() for line in lines} == {
         "nam",
         "problem.p",
-        "problem.data.samples",
+        "problem.mu",
         "algorithm.beta",
         "peers[2].address",
         "edges[4]",

@@ -13,6 +13,7 @@ from thanos_peer.runtime.daemon import Options, run_peer
 from thanos_peer.runtime.logs import LEVELS, set_up_logging
 from thanos_peer.runtime.peer import Patience
 from thanos_peer.topology import load
+from thanos_peer.topology.sections import check_address
 
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
@@ -34,6 +35,14 @@ def _whole_number(variable: str, text: str) -> int:
     return int(text)
 
 
+def _address(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001
+    """Refuse an option that is no address."""
+    try:
+        return None if value is None else check_address(value)
+    except ValueError as error:
+        raise ConfigError(f"--{parameter.name} {value}: {error}") from error
+
+
 @click.command("start")
 @click.option(
     "--id",
@@ -53,8 +62,15 @@ def _whole_number(variable: str, text: str) -> int:
     help="The topology file, the same at every peer.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/NAME]")
-@click.option("--bind", metavar="ADDRESS", help="Listen here instead, for instance tcp://0.0.0.0:17000.")
-@click.option("--status", metavar="ADDRESS", help="Also answer `thanos-peer status` here, not on this host only.")
+@click.option(
+    "--bind", metavar="ADDRESS", callback=_address, help="Listen here instead, for instance tcp://0.0.0.0:17000."
+)
+@click.option(
+    "--status",
+    metavar="ADDRESS",
+    callback=_address,
+    help="Also answer `thanos-peer status` here, not on this host only.",
+)
 @click.option(
     "--give-up-after",
     type=click.FloatRange(min=0, min_open=True),

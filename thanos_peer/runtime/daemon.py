@@ -79,10 +79,11 @@ def run_peer(topology: Topology, agent_id: AgentId, options: Options) -> int:
             ending = f"error: {error}"
             raise
         finally:
-            facts = peer.status() | {"ending": ending, "seconds": time.monotonic() - began}
-            sigma = parameters_of(topology).smoothing.sigma(agent.state.k)
-            files.write(agent.state.X, agent.state.D, local.g.prox(agent.state.X, sigma), facts)
-            log.info("%s in round %d, results in %s", ending, agent.state.k, files.result)
+            if agent.state.k > 0 or ending == "stopped":  # an error before the first round leaves nothing behind
+                facts = peer.status() | {"ending": ending, "seconds": time.monotonic() - began}
+                sigma = parameters_of(topology).smoothing.sigma(agent.state.k)
+                files.write(agent.state.X, agent.state.D, local.g.prox(agent.state.X, sigma), facts)
+                log.info("%s in round %d, results in %s", ending, agent.state.k, files.result)
     return 128 + number if number is not None and peer.was_stopped else 0
 
 

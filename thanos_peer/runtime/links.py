@@ -102,6 +102,7 @@ class Links:
         except zmq.ZMQError as error:
             raise ConfigError(f"cannot listen on {bind}: {_explain(bind, error)}") from error
         self._loop.add_reader(self._inbox.fileno(), self.drain)
+        self._loop.call_soon(self._drain_if_open)  # the descriptor speaks up only after a read that found nothing
 
     def _connect(self, j: AgentId, address: str) -> None:
         outbox: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
@@ -113,6 +114,7 @@ class Links:
         monitor = outbox.get_monitor_socket(_WATCHED)
         self._monitors[j] = monitor
         self._loop.add_reader(monitor.fileno(), self._watch, j)
+        self._watch(j)  # the same holds here
         outbox.connect(address)
 
     def send(self, neighbor: AgentId, frame: bytes) -> bool:
@@ -164,11 +166,11 @@ class Links:
 
 
 def _explain(address: str, error: zmq.ZMQError) -> str:
-    match error.errno:
-        case errno.EADDRINUSE:
-            return "the address is in use; is this peer running already, or another program?"
-        case errno.EADDRNOTAVAIL | errno.ENODEV:
-            return "this host has no such address; listen elsewhere with --bind, for instance tcp://0.0.0.0:PORT"
-        case _:
-            name = unresolved_host(address)
-            return f"the name {name} does not resolve" if name else str(error.strerror or error)
+    name = unresolved_host(address)
+    if name is not None:
+        return f"the name {name} does not resolve"
+    if error.errno == errno.EADDRINUSE:
+        return "the address is in use; is this peer running already, or another program?"
+    if error.errno in (errno.EADDRNOTAVAIL, errno.ENODEV):
+        return "this host has no such address; listen elsewhere with --bind, for instance tcp://0.0.0.0:PORT"
+    return str(error.strerror or error)

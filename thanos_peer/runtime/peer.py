@@ -20,7 +20,7 @@ from thanos_peer.agent import Agent
 from thanos_peer.algorithm.thanos import AgentState
 from thanos_peer.block import AgentId, Block
 from thanos_peer.errors import HandshakeError, NeighborLostError, RemoteProtocolError, ThanosPeerError
-from thanos_peer.protocol.wire import Bye, Codec, Hello, Message, VersionMismatchError
+from thanos_peer.protocol.wire import VERSION, Bye, Codec, Hello, Message, VersionMismatchError
 from thanos_peer.runtime.links import Links, unresolved_host
 from thanos_peer.topology import Topology
 
@@ -152,7 +152,7 @@ class Peer:
             self._hear(sender, message, len(frame))
         except VersionMismatchError as error:
             if error.neighbor in self.counters and error.neighbor not in self._greeted:
-                self._refuse(error.neighbor, f"protocol version: {error.theirs} there")
+                self._refuse(error.neighbor, f"protocol version: {VERSION} here, {error.theirs} there")
             else:
                 self._reject(error)
         except RemoteProtocolError as error:

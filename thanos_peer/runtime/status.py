@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -96,15 +97,16 @@ def ask(addresses: Sequence[str], *, timeout: float) -> list[dict[str, Any] | No
             except zmq.ZMQError as error:
                 raise ConfigError(f"{address} is no address that can be asked: {error.strerror}") from error
             socket.send(b"status")
-        return [_receive(socket, timeout) for socket in sockets]
+        until = time.monotonic() + timeout
+        return [_receive(socket, until) for socket in sockets]
     finally:
         for socket in sockets:
             socket.close()
         context.term()
 
 
-def _receive(socket: "zmq.Socket[bytes]", timeout: float) -> dict[str, Any] | None:
-    if not socket.poll(int(timeout * 1000)):
+def _receive(socket: "zmq.Socket[bytes]", until: float) -> dict[str, Any] | None:
+    if not socket.poll(max(0, int((until - time.monotonic()) * 1000))):
         return None
     try:
         answer = json.loads(socket.recv())

@@ -22,7 +22,7 @@ class TrajectoryWriter:
 
     def __init__(self, path: Path, *, every: int) -> None:
         self._every = every
-        self._file = path.open("ab", buffering=0)
+        self._file = path.open("wb", buffering=0)
 
     def __enter__(self) -> Self:
         return self

@@ -72,7 +72,7 @@ class Graph:
             row = self.explicit_weights[i]
             return tuple((j, row[j]) for j in sorted((*self.neighbors[i], i)))
         weights = {j: 1 / (1 + max(self.degrees[i], self.degrees[j])) for j in self.neighbors[i]}
-        weights[i] = 1 - sum(weights.values())
+        weights[i] = 1.0 - sum(weights.values())
         return tuple(sorted(weights.items()))
 
     def matrix(self) -> Matrix:

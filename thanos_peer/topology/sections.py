@@ -22,7 +22,8 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-def _check_address(address: str) -> str:
+def check_address(address: str) -> str:
+    """An address as it is, or ValueError with what is allowed."""
     tcp = re.fullmatch(
         r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?):([0-9]{1,5})", address
     )
@@ -44,8 +45,8 @@ class Peer(Section):
     """One agent: where it listens, and where its data lies on its own host."""
 
     id: Annotated[int, Field(ge=0, lt=2**31)]
-    address: Annotated[str, AfterValidator(_check_address)]
-    bind: Annotated[str, AfterValidator(_check_address)] | None = None
+    address: Annotated[str, AfterValidator(check_address)]
+    bind: Annotated[str, AfterValidator(check_address)] | None = None
     data: Annotated[str, Field(min_length=1)] | None = None
 
 

@@ -1,0 +1,117 @@
+"""Whole networks of processes: the bits of one process, whatever the order and whoever else speaks."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import time
+
+import numpy as np
+import pytest
+import zmq
+from runtime.processes import (
+    assert_same_bits,
+    command,
+    ended_afterwards,
+    said,
+    start_peer,
+    wait_until,
+    write_topology,
+)
+
+from thanos_peer.results import PeerFiles, load_outcome
+
+CONSTANT_STEP = {"rule": "constant", "eta": 0.05}
+
+
+def with_step(step):
+    return lambda raw: raw["algorithm"].update(step=step)
+
+
+def verify(topology, out):
+    return subprocess.run(
+        command("verify", topology.file, "--out", out, "--give-up-after", 60, "--quiet"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "d", "draft", "change"),
+    [
+        ("ring", 8, {"sigma": 1.0, "tolerance": 1e-4, "max_rounds": 2000}, None),
+        ("star", 6, {"regularizer": "l21", "tolerance": 1e-2, "max_rounds": 2000}, None),
+        ("grid", 9, {"regularizer": "l21", "sigma": 0.5, "max_rounds": 150}, with_step(CONSTANT_STEP)),
+        ("complete", 5, {"max_rounds": 200}, with_step(CONSTANT_STEP)),
+        ("tree", 5, {"max_rounds": 100}, lambda raw: raw["algorithm"].update(exchange="float32")),
+        ("path", 1, {"max_rounds": 100}, None),
+    ],
+    ids=["ring", "star", "grid", "complete", "tree-float32", "alone"],
+)
+def test_a_network_of_processes_has_the_bits_of_one_process(tmp_path, family, d, draft, change):
+    topology = write_topology(tmp_path / "net.toml", family, d, change=change, **draft)
+    done = verify(topology, tmp_path / "run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"same bits: X and D of {d} peers" in done.stdout
+    assert load_outcome(tmp_path / "run", topology).has_converged == (topology.algorithm.tolerance > 0)
+
+
+@pytest.mark.parametrize("regularizer", ["l1", "l21"])
+def test_the_papers_network_has_the_bits_of_one_process(tmp_path, regularizer):
+    topology = write_topology(
+        tmp_path / "net.toml", "erdos-renyi", 32, n=10, p=3, samples=320, regularizer=regularizer, max_rounds=120
+    )
+    done = verify(topology, tmp_path / "run")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_peers_started_by_hand_in_any_order_and_seconds_apart_have_the_same_bits(tmp_path):
+    topology, out = write_topology(tmp_path / "net.toml", "ring", 8, max_rounds=100), tmp_path / "run"
+    delays = np.random.default_rng(8).uniform(0, 20, size=8)
+    processes, began = [], time.monotonic()
+    with contextlib.ExitStack() as stack:
+        for agent in np.argsort(delays):
+            time.sleep(max(0.0, began + delays[agent] - time.monotonic()))
+            processes.append(start_peer(topology, agent, out))
+            stack.enter_context(ended_afterwards(processes[-1]))
+        assert [process.wait(60) for process in processes] == [0] * 8
+    assert_same_bits(out, topology)
+    assert "waiting" in said(out, np.argmin(delays))
+
+
+def test_a_strangers_bytes_are_counted_and_dropped(tmp_path):
+    topology, out = write_topology(tmp_path / "net.toml", "ring", 4, max_rounds=400), tmp_path / "run"
+    context = zmq.Context()
+    stranger = context.socket(zmq.PUSH)
+    processes = [start_peer(topology, agent, out) for agent in range(3)]
+    with ended_afterwards(*processes):
+        address = topology.peers[1].address
+        wait_until(lambda: "listening" in said(out, 1), "the peer listens")
+        stranger.connect(address)
+        for number in range(500):
+            stranger.send(bytes([number % 256]) * (number % 90))
+        stranger.send(b"\x00" * 10**6)
+        with socket.create_connection(("127.0.0.1", int(address.rsplit(":", 1)[1]))) as raw:
+            raw.sendall(b"GET / HTTP/1.1\r\n\r\n" * 50)
+        wait_until(lambda: "refused" in said(out, 1), "the peer says that it refuses")
+        processes.append(start_peer(topology, 3, out))
+        stranger.close(linger=0)
+        context.term()
+        assert [process.wait(60) for process in processes] == [0] * 4
+    facts = json.loads(PeerFiles(out, topology, 1).facts.read_text(encoding="utf-8"))
+    assert facts["rejected"] >= 500
+    assert_same_bits(out, topology)
+
+
+def test_edges_count_their_messages_bytes_and_waiting(tmp_path):
+    topology, out = write_topology(tmp_path / "net.toml", "path", 2, max_rounds=50), tmp_path / "run"
+    assert verify(topology, out).returncode == 0
+    first, second = (json.loads(PeerFiles(out, topology, i).facts.read_text(encoding="utf-8")) for i in (0, 1))
+    sent, received = first["edges"]["1"], second["edges"]["0"]
+    assert sent["messages_sent"] >= 50
+    assert 0 < received["messages_received"] <= sent["messages_sent"]
+    assert sent["bytes_sent"] > 50 * topology.payload_per_message
+    assert sent["seconds_waited"] > 0
+    assert sent["dropped"] == 0

@@ -1,0 +1,281 @@
+"""`thanos-peer start` end to end: what a person can do wrong, waiting aloud, and being stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import msgpack
+import numpy as np
+import pytest
+import zmq
+from runtime.processes import (
+    assert_same_bits,
+    command,
+    ended_afterwards,
+    said,
+    start_peer,
+    wait_until,
+    write_topology,
+)
+
+from thanos_peer.results import PeerFiles
+
+
+def start_and_wait(*arguments, timeout=60, **environment):
+    return subprocess.run(
+        command("start", *arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout,
+        env=os.environ | environment,
+    )
+
+
+def one_line_error(done, code):
+    """The message of a command that ended with a code and no traceback."""
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+    assert len(errors) == 1, done.stderr
+    return errors[0]
+
+
+@pytest.fixture
+def pair(tmp_path):
+    return write_topology(tmp_path / "net.toml", "path", 2)
+
+
+def test_an_id_that_is_not_in_the_file_is_refused(pair, tmp_path):
+    error = one_line_error(start_and_wait("--id", 2, "--topology", pair.file, "--out", tmp_path / "run"), 3)
+    assert "--id 2" in error
+    assert "0 to 1" in error
+
+
+def test_no_id_at_all_is_refused(pair):
+    assert "--id" in one_line_error(start_and_wait("--topology", pair.file), 3)
+
+
+def test_an_id_that_is_no_number_is_a_usage_error(pair):
+    done = start_and_wait("--id", "x", "--topology", pair.file)
+    assert done.returncode == 2
+    assert "'x' is not a valid integer" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "variable", ["THANOS_PEER_ID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"]
+)
+def test_the_id_comes_from_the_launchers_variable(pair, variable, tmp_path):
+    done = start_and_wait("--topology", pair.file, "--out", tmp_path / "run", **{variable: "7"})
+    assert "--id 7" in one_line_error(done, 3)
+
+
+def test_a_rank_that_is_no_number_is_refused(pair):
+    done = start_and_wait("--topology", pair.file, SLURM_PROCID="first")
+    assert "SLURM_PROCID = 'first'" in one_line_error(done, 3)
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path):
+    done = start_and_wait("--id", 0, "--topology", tmp_path / "gone.toml")
+    assert done.returncode == 3
+    assert "gone.toml" in done.stderr
+    assert "No such file" in done.stderr
+
+
+def test_a_port_in_use_is_refused(pair, tmp_path):
+    context = zmq.Context()
+    other = context.socket(zmq.PULL)
+    other.bind(pair.peers[0].address)
+    done = start_and_wait("--id", 0, "--topology", pair.file, "--out", tmp_path / "run")
+    other.close()
+    context.term()
+    error = one_line_error(done, 3)
+    assert pair.peers[0].address in error
+    assert "in use" in error
+
+
+@pytest.mark.parametrize(
+    ("bind", "why"),
+    [
+        ("tcp://no-such-host.invalid:17000", "no-such-host.invalid does not resolve"),
+        ("tcp://192.0.2.1:17000", "no such address"),
+        ("nonsense", "must be tcp://HOST:PORT"),
+    ],
+)
+def test_an_address_that_cannot_be_listened_on_is_refused(pair, tmp_path, bind, why):
+    done = start_and_wait("--id", 0, "--topology", pair.file, "--out", tmp_path / "run", "--bind", bind)
+    error = one_line_error(done, 3)
+    assert bind in error
+    assert why in error
+
+
+def test_a_result_that_is_there_is_not_overwritten(pair, tmp_path):
+    files = PeerFiles(tmp_path / "run", pair, 0)
+    files.write(np.zeros((6, 2)), np.zeros((6, 2)), np.zeros((6, 2)))
+    before = files.result.read_bytes()
+    done = start_and_wait("--id", 0, "--topology", pair.file, "--out", tmp_path / "run")
+    assert "exists already" in one_line_error(done, 3)
+    assert files.result.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        (lambda raw: raw["problem"].update(mu=0.2), "topology digest"),
+        (lambda raw: raw["problem"].update(n=7), r"shape (n, p): (6, 2)"),
+        (lambda raw: raw["algorithm"].update(exchange="float32"), "precision: float64"),
+    ],
+    ids=["mu", "n", "exchange"],
+)
+def test_different_files_at_two_peers_are_refused_by_both(pair, tmp_path, change, difference):
+    addresses = [peer.address for peer in pair.peers]
+
+    def at_the_same_place(raw):
+        change(raw)
+        for peer, address in zip(raw["peers"], addresses, strict=True):
+            peer["address"] = address
+
+    other = write_topology(tmp_path / "other.toml", "path", 2, change=at_the_same_place)
+    processes = [start_peer(pair, 0, tmp_path / "run"), start_peer(other, 1, tmp_path / "run")]
+    with ended_afterwards(*processes):
+        assert [process.wait(60) for process in processes] == [5, 5]
+    for agent in (0, 1):
+        line = next(line for line in said(tmp_path / "run", agent).splitlines() if line.startswith("Error"))
+        assert f"peer {agent} ({addresses[agent]}) and peer {1 - agent} ({addresses[1 - agent]})" in line
+        assert difference.split(":")[0] in line
+    assert difference in said(tmp_path / "run", 0)
+
+
+def test_another_protocol_version_is_refused_and_named(pair, tmp_path):
+    context = zmq.Context()
+    speaker, listener = context.socket(zmq.PUSH), context.socket(zmq.PULL)
+    listener.bind(pair.peers[1].address)
+    speaker.connect(pair.peers[0].address)
+    process = start_peer(pair, 0, tmp_path / "run")
+    with ended_afterwards(process):
+        speaker.send(msgpack.packb([2, 1, bytes.fromhex(pair.digest)[:16], 1, 0, "whatever version 2 says"]))
+        assert process.wait(60) == 5
+    answers = []
+    while listener.poll(0):
+        answers.append(msgpack.unpackb(listener.recv()))
+    speaker.close(linger=0)
+    listener.close()
+    context.term()
+    assert "protocol version: 1 here, 2 there" in said(tmp_path / "run", 0)
+    assert answers
+    assert {answer[0] for answer in answers} == {1}
+
+
+def test_whoever_waits_says_for_whom_where_and_since_when(pair, tmp_path):
+    process = start_peer(pair, 0, tmp_path / "run")
+    with ended_afterwards(process):
+        wait_until(lambda: "waiting" in said(tmp_path / "run", 0), "it says that it waits")
+    line = next(line for line in said(tmp_path / "run", 0).splitlines() if "waiting" in line)
+    assert f"s in round 0 for peer 1 at {pair.peers[1].address}: never connected" in line
+    assert "never heard" in line
+
+
+def test_whoever_waits_for_a_name_that_does_not_resolve_says_so_and_gives_up_with_code_6(tmp_path):
+    def elsewhere(raw):
+        raw["peers"][1]["address"] = "tcp://no-such-host.invalid:17001"
+
+    topology = write_topology(tmp_path / "net.toml", "path", 2, change=elsewhere)
+    done = start_and_wait("--id", 0, "--topology", topology.file, "--out", tmp_path / "run", "--give-up-after", 1)
+    error = one_line_error(done, 6)
+    assert "gave up after 1 s" in error
+    assert "the name no-such-host.invalid does not resolve" in error
+    assert not PeerFiles(tmp_path / "run", topology, 0).result.exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_finishes_the_round_and_keeps_the_results(tmp_path, number, code):
+    topology, out = write_topology(tmp_path / "net.toml", "path", 2, max_rounds=10**6), tmp_path / "run"
+    processes = [start_peer(topology, agent, out, "--keep-every", 1) for agent in (0, 1)]
+    with ended_afterwards(*processes):
+        trajectory = PeerFiles(out, topology, 0).trajectory
+        wait_until(lambda: trajectory.exists() and trajectory.stat().st_size > 10_000, "rounds pass")
+        processes[0].send_signal(number)
+        assert processes[0].wait(30) == code
+        facts = json.loads(PeerFiles(out, topology, 0).facts.read_text(encoding="utf-8"))
+        assert facts["ending"] == "stopped"
+        assert facts["round"] > 10
+        assert np.load(PeerFiles(out, topology, 0).result)["X"].shape == (6, 2)
+        wait_until(lambda: "peer 0 left in round" in said(out, 1), "the neighbor hears of it")
+        assert signal.Signals(number).name in said(out, 1)
+
+
+def test_a_second_signal_ends_at_once(tmp_path):
+    topology, out = write_topology(tmp_path / "net.toml", "path", 2, max_rounds=10**6), tmp_path / "run"
+    process = start_peer(topology, 0, out, "--farewell", 1000)
+    with ended_afterwards(process):
+        wait_until(lambda: "listening" in said(out, 0), "it listens")
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 143
+
+
+def test_a_divergence_is_exit_code_4_and_the_neighbors_hear_of_it(tmp_path):
+    def too_far(raw):
+        raw["algorithm"]["step"] = {"rule": "constant", "eta": 500.0}
+
+    topology, out = write_topology(tmp_path / "net.toml", "path", 3, change=too_far), tmp_path / "run"
+    processes = [start_peer(topology, agent, out, "--give-up-after", 5) for agent in range(3)]
+    with ended_afterwards(*processes):
+        codes = [process.wait(60) for process in processes]
+    assert 4 in codes
+    assert set(codes) <= {4, 6}
+    first = codes.index(4)
+    assert f"agent {first} diverged in round" in said(out, first)
+    assert "DivergenceError" in "".join(said(out, agent) for agent in range(3) if agent != first)
+
+
+def test_bind_and_advertised_address_may_differ(tmp_path):
+    def bind_everywhere(raw):
+        for peer in raw["peers"]:
+            peer["bind"] = peer["address"].replace("127.0.0.1", "0.0.0.0")  # noqa: S104 - what is tested
+            peer["address"] = peer["address"].replace("127.0.0.1", "localhost")
+
+    topology, out = write_topology(tmp_path / "net.toml", "ring", 3, change=bind_everywhere), tmp_path / "run"
+    processes = [start_peer(topology, agent, out) for agent in range(3)]
+    with ended_afterwards(*processes):
+        assert [process.wait(60) for process in processes] == [0] * 3
+    assert_same_bits(out, topology)
+
+
+def test_peers_may_use_local_sockets(tmp_path):
+    def local(raw):
+        for peer in raw["peers"]:
+            peer["address"] = f"ipc://{tmp_path}/{peer['id']}.sock"
+
+    topology, out = write_topology(tmp_path / "net.toml", "ring", 3, change=local), tmp_path / "run"
+    processes = [start_peer(topology, agent, out) for agent in range(3)]
+    with ended_afterwards(*processes):
+        assert [process.wait(60) for process in processes] == [0] * 3
+    assert_same_bits(out, topology)
+
+
+def test_json_logs_are_one_object_per_line(pair, tmp_path):
+    process = start_peer(pair, 0, tmp_path / "run", "--log-json", "--give-up-after", 0.5)
+    with ended_afterwards(process):
+        assert process.wait(60) == 6
+    lines = [line for line in said(tmp_path / "run", 0).splitlines() if not line.startswith("Error: ")]
+    first = json.loads(lines[0])
+    assert first["peer"] == 0
+    assert first["level"] == "info"
+    assert "listening" in first["message"]
+    assert time.strptime(first["time"][:19], "%Y-%m-%dT%H:%M:%S")
+
+
+def test_status_is_asked_of_the_peer_itself(pair, tmp_path):
+    process = start_peer(pair, 0, tmp_path / "run")
+    with ended_afterwards(process):
+        wait_until(lambda: "listening" in said(tmp_path / "run", 0), "it listens")
+        asked = subprocess.run(
+            command("status", pair.file, "--timeout", 5), capture_output=True, text=True, check=False, timeout=60
+        )
+    assert asked.returncode == 6
+    assert "peer 0 of path-2: round 0 of at most 60" in asked.stdout
+    assert "for peer 1 at" in asked.stdout
+    assert "peer 1: no answer" in asked.stdout
