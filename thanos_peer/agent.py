@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from thanos_peer.algorithm.stiefel import norm
 from thanos_peer.algorithm.thanos import LocalProblem, Parameters, initial_state, local_residual, step
 from thanos_peer.block import AgentId, Block, Matrix, StopWord
 from thanos_peer.protocol.exchange import Exchange
@@ -86,8 +87,8 @@ class Agent:
         self._exchange.publish(self.block())
 
     def _is_calm(self, blocks: list[Block]) -> bool:
-        tolerance = self._topology.algorithm.tolerance
-        if tolerance == 0:
+        tolerance, d = self._topology.algorithm.tolerance, self._topology.d
+        if tolerance == 0 or d * norm(self.state.D) > tolerance:  # mostly so, and then the rest need not be known
             return False
         others = np.array([block.X for block in blocks])
-        return local_residual(self.state, others, self._topology.d) <= tolerance
+        return local_residual(self.state, others, d) <= tolerance

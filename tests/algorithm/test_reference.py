@@ -104,26 +104,26 @@ def test_a_start_that_is_stationary_is_kept():
 
 def test_a_lipschitz_constant_too_small_by_ten_is_made_up_for_by_a_smaller_step():
     f, X0 = make_problem(0, "random")
-    found = solve(f, L1(MU), X0, lipschitz=f.lipschitz() / 10, max_iterations=2000)
+    found = solve(f, Zero(), X0, lipschitz=f.lipschitz() / 10, max_iterations=2000)
     assert found.is_precise
-    assert found.iterations > 2000  # the first step sizes did not settle
-    assert multiplier_mismatch("l1", f, found.X) < 1e-9
+    assert multiplier_mismatch("none", f, found.X) < 1e-9
 
 
 @each_regularizer
-@pytest.mark.parametrize("factor", [1e-2, 1e-4, 1e-8])
+@pytest.mark.parametrize("factor", [1e-2, 1e-4, 1e-8, 1e-14])
 def test_an_absurd_lipschitz_constant_still_gives_a_point_of_the_manifold_and_no_false_precision(kind, factor):
     f, X0 = make_problem(0, "random")
-    found = solve(f, REGULARIZERS[kind], X0, lipschitz=f.lipschitz() * factor, max_iterations=50)
+    found = solve(f, REGULARIZERS[kind], X0, lipschitz=f.lipschitz() * factor, max_iterations=300)
     assert np.abs(found.X.T @ found.X - np.eye(P)).max() < 1e-13
-    assert not found.is_precise
+    assert not found.is_precise or multiplier_mismatch(kind, f, found.X) < 1e-9
 
 
 @pytest.mark.parametrize("kind", ["l1", "l21"])
-def test_data_that_are_tiny_beside_mu_do_not_make_any_start_look_stationary(kind):
-    tiny, X0 = make_problem(0, "random")
-    f = SparsePCA(1e-7 * tiny.A)
-    found = solve(f, REGULARIZERS[kind], X0, lipschitz=f.lipschitz(), max_iterations=200)
+@pytest.mark.parametrize("scale", [1e-1, 1e-3, 1e-7, 1e-12])
+def test_data_that_are_tiny_beside_mu_do_not_make_any_start_look_stationary(kind, scale):
+    unit, X0 = make_problem(0, "random")
+    f = SparsePCA(scale * unit.A)
+    found = solve(f, REGULARIZERS[kind], X0, lipschitz=f.lipschitz(), max_iterations=2000)
     assert not found.is_precise or multiplier_mismatch(kind, f, found.X) < 1e-9
 
 

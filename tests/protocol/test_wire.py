@@ -106,7 +106,8 @@ def fields_of(message, codec=CODEC):
 
 
 BLOCK = Block(7, np.ones((N, P)), np.ones((N, P)), 0.5, StopWord(1, 9))
-NAN, INF = struct.pack("<6d", *[float("nan")] * 6), struct.pack("<6d", 1, 2, 3, 4, 5, float("inf"))
+NAN, INF = (struct.pack("<12d", *[1.0] * 11, bad) for bad in (float("nan"), float("inf")))
+HUGE = struct.pack("<12d", *[1e300] * 12)
 
 
 @pytest.mark.parametrize(
@@ -130,10 +131,10 @@ NAN, INF = struct.pack("<6d", *[float("nan")] * 6), struct.pack("<6d", 1, 2, 3, 
         (8, "object", "agreed are float64"),
         (9, [2, 3], r"of \[2, 3\]|shape \[2, 3\]"),
         (9, [3, 2, 1], "shape"),
-        (10, b"", "not 48 bytes"),
-        (10, [1.0] * 6, "not 48 bytes"),
+        (10, b"", "not 96 bytes"),
+        (10, [1.0] * 12, "not 96 bytes"),
         (10, NAN, "NaN or Inf"),
-        (11, INF, "NaN or Inf"),
+        (10, INF, "NaN or Inf"),
     ],
 )
 def test_a_block_with_a_wrong_field_is_refused_with_its_reason(place, value, complaint):
@@ -141,6 +142,13 @@ def test_a_block_with_a_wrong_field_is_refused_with_its_reason(place, value, com
     fields[place] = value
     with pytest.raises(RemoteProtocolError, match=complaint):
         CODEC.decode(msgpack.packb(fields))
+
+
+def test_huge_but_finite_numbers_are_sound():
+    fields = fields_of(BLOCK)
+    fields[10] = HUGE
+    _, block = CODEC.decode(msgpack.packb(fields))
+    assert (block.X == 1e300).all()
 
 
 def test_an_error_names_who_claims_to_have_sent_it_and_in_which_round():

@@ -153,7 +153,7 @@ def test_any_order_of_delivery_gives_the_same_bits(family, d):
 
 @pytest.mark.parametrize("eta", [50.0, 1e200])
 def test_both_engines_report_the_same_divergence(eta):
-    raw = raw_topology("star", 6, max_rounds=100, tolerance=0.0)
+    raw = raw_topology("path", 6, max_rounds=100, tolerance=0.0)
     raw["algorithm"]["step"] = {"rule": "constant", "eta": eta}
     errors = []
     for engine in ENGINES:

@@ -5,12 +5,13 @@ A frame is one msgpack array. Its first five elements are the same in every mess
     version, kind, run, sender, round
 
 Then, for a Hello: n, p, dtype, digest of the topology, software version, and whether it asks for blocks;
-for a Block: eta, streak, last round or nil, dtype, [n, p], X, D; for a Bye: why.
+for a Block: eta, streak, last round or nil, dtype, [n, p], X and D; for a Bye: why.
 
 Whatever arrives is either decoded into a message that obeys every rule below, or is a RemoteProtocolError;
 nothing else can happen. Limits come before decoding, decoding before looking at fields.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -85,8 +86,8 @@ class Codec:
     def __init__(self, digest: str, *, n: int, p: int, dtype: str) -> None:
         self._run = bytes.fromhex(digest)[:RUN_BYTES]
         self._shape, self._name, self._dtype = (n, p), dtype, DTYPES[dtype]
-        self._matrix_bytes = n * p * self._dtype.itemsize
-        self.largest_frame = 2 * self._matrix_bytes + OVERHEAD
+        self._payload = 2 * n * p * self._dtype.itemsize
+        self.largest_frame = self._payload + OVERHEAD
         self._packer = msgpack.Packer(autoreset=True)
 
     def encode(self, sender: AgentId, message: Message) -> bytes:
@@ -96,8 +97,7 @@ class Codec:
                 stop = message.stop
                 body = [
                     message.eta, stop.streak, stop.after, self._name, list(self._shape),
-                    message.X.astype(self._dtype, copy=False).tobytes(),
-                    message.D.astype(self._dtype, copy=False).tobytes(),
+                    np.array((message.X, message.D), dtype=self._dtype).tobytes(),
                 ]  # fmt: skip
                 kind = BLOCK
             case Hello():
@@ -137,7 +137,7 @@ class Codec:
                 frame,
                 raw=False,
                 max_str_len=128,
-                max_bin_len=max(self._matrix_bytes, RUN_BYTES),
+                max_bin_len=max(self._payload, RUN_BYTES),
                 max_array_len=16,
                 max_map_len=0,
                 max_ext_len=0,
@@ -158,24 +158,29 @@ class Codec:
         return version, kind, run, sender, k
 
     def _block(self, claim: "_Claim", body: list[Any]) -> Block:
-        if len(body) != 7:
-            raise claim.error(f"has {len(body)} fields in a block instead of 7")
-        eta, streak, after, dtype, shape, X, D = body
+        if len(body) != 6:
+            raise claim.error(f"has {len(body)} fields in a block instead of 6")
+        eta, streak, after, dtype, shape, payload = body
         if not isinstance(eta, float) or not 0 <= eta < np.inf:
             raise claim.error("has a step size that is not a finite number >= 0")
         if not _is_count(streak) or not (after is None or _is_count(after)):
             raise claim.error("has stop fields that are not whole and non-negative")
         if dtype != self._name or shape != list(self._shape):
             raise claim.error(f"has {dtype!a} of shape {shape!a}; agreed are {self._name} of {list(self._shape)}")
-        return Block(claim.k, self._matrix(claim, X), self._matrix(claim, D), eta, StopWord(streak, after))
+        X, D = self._matrices(claim, payload)
+        return Block(claim.k, X, D, eta, StopWord(streak, after))
 
-    def _matrix(self, claim: "_Claim", raw: Any) -> Matrix:
-        if not isinstance(raw, bytes) or len(raw) != self._matrix_bytes:
-            raise claim.error(f"has a matrix that is not {self._matrix_bytes} bytes")
+    def _matrices(self, claim: "_Claim", raw: Any) -> Matrix:
+        if not isinstance(raw, bytes) or len(raw) != self._payload:
+            raise claim.error(f"has an X and D that are not {self._payload} bytes")
         numbers = np.frombuffer(raw, dtype=self._dtype)
-        if not np.isfinite(numbers).all():
-            raise claim.error("has a matrix with NaN or Inf")
-        return numbers.reshape(self._shape).astype(np.float64, copy=False)
+        with np.errstate(over="ignore", invalid="ignore"):
+            square = numbers.dot(
+                numbers
+            )  # finite for all but the largest numbers, and quicker than to look at each
+        if not math.isfinite(square) and not np.isfinite(numbers).all():
+            raise claim.error("has an X or D with NaN or Inf")
+        return numbers.reshape(2, *self._shape).astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, slots=True)
