@@ -12,7 +12,7 @@ import numpy as np
 
 from thanos_peer.algorithm.objectives import Objective
 from thanos_peer.algorithm.regularizers import Regularizer
-from thanos_peer.algorithm.stiefel import infeasibility, norm, polar, sym
+from thanos_peer.algorithm.stiefel import identity, infeasibility, norm, polar, sym
 from thanos_peer.block import Matrix
 
 TARGET = 1e-10  # a residual above this deserves a warning wherever X* is used
@@ -76,7 +76,7 @@ def _solve_with_step(f: Objective, g: Regularizer, X0: Matrix, *, step: float, m
                 return Reference(X0, np.inf, iterations)
             if moved < _GOAL and infeasibility(X) < _GOAL:
                 break
-            X = Z @ (3 * np.eye(X.shape[1]) - Z.T @ Z) / 2
+            X = Z @ (3 * identity(X.shape[1]) - Z.T @ Z) / 2
     X = polar(X)
     Z, _ = _tangent_step(f, g, X, multiplier, step, _INNER_FINAL)
     return Reference(X, float(norm(Z - X)) / step, iterations)

@@ -35,7 +35,7 @@ class L1:
     def prox(self, X: Matrix, sigma: float) -> Matrix:
         """Soft thresholding of the entries."""
         threshold = sigma * self.weight
-        return X - np.clip(X, -threshold, threshold)
+        return X - np.minimum(np.maximum(X, -threshold), threshold)
 
     def lipschitz(self, n: int, p: int) -> float:
         """By Cauchy-Schwarz over np entries."""

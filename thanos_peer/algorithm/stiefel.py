@@ -1,9 +1,19 @@
 """Matrices with orthonormal columns: the operators of the Stiefel manifold, and distances up to symmetry."""
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
 from thanos_peer.block import Matrix
+
+
+@lru_cache
+def identity(p: int) -> Matrix:
+    """I, (p, p), made once and not to be written to."""
+    eye = np.eye(p)
+    eye.flags.writeable = False
+    return eye
 
 
 def transpose(X: Matrix) -> Matrix:
@@ -39,7 +49,7 @@ def norm(Y: Matrix) -> Matrix:
 
 def infeasibility(X: Matrix) -> Matrix:
     """||X'X - I||_F, of a matrix or of each of a stack."""
-    return norm(transpose(X) @ X - np.eye(X.shape[-1]))
+    return norm(transpose(X) @ X - identity(X.shape[-1]))
 
 
 def polar(X: Matrix) -> Matrix:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from thanos_peer.algorithm.objectives import Objective
 from thanos_peer.algorithm.regularizers import Regularizer, envelope_gradient
 from thanos_peer.algorithm.schedules import Smoothing, StepRule
-from thanos_peer.algorithm.stiefel import infeasibility, inner, norm, sym, transpose
+from thanos_peer.algorithm.stiefel import identity, infeasibility, inner, norm, sym, transpose
 from thanos_peer.block import AgentId, Block, Matrix
 from thanos_peer.errors import DivergenceError
 
@@ -54,8 +54,8 @@ class LocalProblem:
 
 def descent_direction(X: Matrix, G: Matrix, beta: float) -> Matrix:
     """H = beta X (X'X - I) + G (3I - X'X)/2 - X sym(X'G), with the two products from the left taken at once."""
-    gram, identity = transpose(X) @ X, np.eye(X.shape[-1])
-    return X @ (beta * (gram - identity) - sym(transpose(X) @ G)) + G @ ((3 * identity - gram) / 2)  # (6)
+    gram, eye = transpose(X) @ X, identity(X.shape[-1])
+    return X @ (beta * (gram - eye) - sym(transpose(X) @ G)) + G @ ((3 * eye - gram) / 2)  # (6)
 
 
 def initial_state(local: LocalProblem, parameters: Parameters, X0: Matrix) -> AgentState:
@@ -111,7 +111,7 @@ def has_sound_numbers(X: Matrix, D: Matrix, eta: Matrix) -> NDArray[np.bool_]:
     """Whether all is finite and X has not blown up: a truth value, or (d,) of them for stacks."""
     limit = BLOW_UP * np.sqrt(X.shape[-1])
     is_bounded = norm(X) <= limit  # which a NaN is not
-    return np.asarray(is_bounded & np.isfinite(inner(D, D)) & np.isfinite(eta))
+    return np.asarray(is_bounded & np.isfinite(inner(D, D) + eta))
 
 
 def divergence(agent: AgentId, k: int, X: Matrix, D: Matrix, eta: float) -> DivergenceError:

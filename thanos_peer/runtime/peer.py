@@ -101,6 +101,7 @@ class Peer:
         self.rejected = 0
         self._rejects_noticed = -NOTICES_OF_REJECTS
         self._stop_reason: str | None = None
+        self._first_step: tuple[float, float] | None = None  # when, and how much CPU had been used by then
         self._links: Links
         self._ended: asyncio.Future[None]
 
@@ -246,6 +247,8 @@ class Peer:
         agent.advance()
         self._on_round(agent.state)
         self._waiting = _Waiting(time.monotonic())
+        if self._first_step is None:
+            self._first_step = self._waiting.since, time.process_time()
         if agent.is_done:
             self._end()
             return
@@ -370,6 +373,17 @@ class Peer:
             f"{link}, {silence}{left}"
         )
 
+    def _stepping(self) -> dict[str, float]:
+        """Rounds since the first, and the time and CPU they took."""
+        if self._first_step is None:
+            return {"rounds": 0, "seconds": 0.0, "cpu_seconds": 0.0}
+        began, cpu = self._first_step
+        return {
+            "rounds": self.agent.state.k - 1,
+            "seconds": self._waiting.since - began,
+            "cpu_seconds": time.process_time() - cpu,
+        }
+
     def status(self) -> dict[str, Any]:
         """What it is doing, for `thanos-peer status`."""
         agent = self.agent
@@ -384,6 +398,7 @@ class Peer:
             "has_converged": agent.has_converged,
             "eta": agent.state.eta,
             "waiting": self.waits(),
+            "stepping": self._stepping(),
             "rejected": self.rejected,
             "edges": {str(j): asdict(counters) for j, counters in self.counters.items()},
         }

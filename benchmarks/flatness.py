@@ -1,0 +1,91 @@
+"""Whether the cost of a round stays flat: speed and memory of peers over many rounds.
+
+python benchmarks/flatness.py [--peers 8] [--rounds 20000]
+
+Samples the round of a peer (as `thanos-peer status` does) and the resident memory of all (from /proc), and prints
+both for each tenth of the run. A peer may lack the CPU for a while, so look at CPU per round too.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+
+from thanos_peer.runtime.status import ask, local_address
+from thanos_peer.topology import families, load
+from thanos_peer.topology.render import Draft, render
+
+PAUSE = 0.25
+
+
+def resident_kib(pid: int) -> int:
+    """Resident memory of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("VmRSS")), 0)
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@click.command()
+@click.option("--peers", "d", type=int, default=8, show_default=True)
+@click.option("--rounds", type=int, default=20_000, show_default=True)
+def main(d: int, rounds: int) -> None:
+    """Run, sample, and print a line per tenth."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "flat.toml"
+        edges = families.ring(d)
+        draft = Draft(name="flat", d=d, edges=edges, title="A benchmark.", max_rounds=rounds, tolerance=0.0)
+        file.write_text(render(draft))
+        topology = load(file)
+        command = [
+            sys.executable,
+            "-m",
+            "thanos_peer",
+            "run",
+            str(file),
+            "--free-ports",
+            "--quiet",
+            "--every",
+            "1000000",
+        ]
+        process = subprocess.Popen([*command, "--out", str(Path(directory) / "run")], stdout=subprocess.DEVNULL)
+        samples = []
+        while process.poll() is None:
+            time.sleep(PAUSE)
+            answer = ask([local_address(topology, 0)], timeout=1.0)[0]
+            if answer is None or not answer["stepping"]["rounds"]:
+                continue
+            try:
+                memory = sum(resident_kib(pid) for pid in children_of(process.pid))
+            except (FileNotFoundError, ProcessLookupError):
+                break
+            stepping = answer["stepping"]
+            samples.append((stepping["rounds"], stepping["seconds"], stepping["cpu_seconds"], memory))
+    report(np.array(samples), rounds)
+
+
+def report(samples: np.ndarray, rounds: int) -> None:
+    """Ten lines, and how the last compares with the first."""
+    edges = np.linspace(0, rounds, 11)
+    seconds, cpu, memory = (np.interp(edges, samples[:, 0], samples[:, column]) for column in (1, 2, 3))
+    speed, work = np.diff(edges) / np.diff(seconds), np.diff(cpu) / np.diff(edges) * 1e6
+    click.echo(f"{'rounds':>16}{'rounds/s':>12}{'CPU us/round of peer 0':>26}{'resident MiB, all peers':>26}")
+    for i in range(10):
+        click.echo(
+            f"{edges[i]:8.0f}-{edges[i + 1]:<7.0f}{speed[i]:12.0f}{work[i]:26.0f}{memory[i + 1] / 1024:26.1f}"
+        )
+    click.echo(
+        f"last tenth beside the first: speed {speed[-1] / speed[0]:.3f}, CPU per round {work[-1] / work[0]:.3f}, "
+        f"memory {memory[-1] / memory[1]:.3f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
