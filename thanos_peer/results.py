@@ -136,6 +136,11 @@ class NetworkOutcome:
         return min(self.rounds)
 
 
+def has_outcome(out: Path, topology: Topology) -> bool:
+    """Whether every peer of a network run has left its result."""
+    return all(PeerFiles(out, topology, i).facts.exists() for i in range(topology.d))
+
+
 def load_outcome(out: Path, topology: Topology) -> NetworkOutcome:
     """Read what the peers of a network run wrote.
 
@@ -147,7 +152,7 @@ def load_outcome(out: Path, topology: Topology) -> NetworkOutcome:
     if absent:
         raise ConfigError(f"{len(absent)} of {topology.d} peers left no result, among them {absent[0]}")
     facts = [json.loads(file.facts.read_text(encoding="utf-8")) for file in files]
-    arrays = [np.load(file.result, allow_pickle=False) for file in files]
+    arrays = [_load_arrays(file.result) for file in files]
     return NetworkOutcome(
         X=np.array([each["X"] for each in arrays]),
         D=np.array([each["D"] for each in arrays]),
@@ -266,6 +271,11 @@ def _describe(topology: Topology, engine: str) -> dict[str, Any]:
             "platform": platform.platform(),
         },
     }
+
+
+def _load_arrays(path: Path) -> dict[str, Matrix]:
+    with np.load(path, allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

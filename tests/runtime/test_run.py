@@ -45,9 +45,10 @@ def peers_of(launcher, count):
     return wait_until(children, f"{count} peers run")
 
 
-def rounds_of(out, topology, agent):
-    file = PeerFiles(out, topology, agent).trajectory
-    return file.stat().st_size if file.exists() else 0
+def are_stepping(out, topology):
+    """Whether every peer has passed its first rounds."""
+    files = [PeerFiles(out, topology, agent).trajectory for agent in range(topology.d)]
+    return all(file.exists() and file.stat().st_size > 10 * topology.payload_per_message for file in files)
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_ctrl_c_stops_all_peers_and_keeps_the_results(endless, tmp_path):
     launcher = launch(endless, tmp_path / "run", "--free-ports")
     with ended_afterwards(launcher):
         pids = peers_of(launcher, 4)
-        wait_until(lambda: rounds_of(tmp_path / "run", endless, 0) > 0, "rounds pass")
+        wait_until(lambda: are_stepping(tmp_path / "run", endless), "rounds pass")
         launcher.send_signal(signal.SIGINT)
         stdout, stderr = launcher.communicate(timeout=60)
     assert launcher.returncode == 130, stderr
@@ -90,11 +91,21 @@ def test_ctrl_c_stops_all_peers_and_keeps_the_results(endless, tmp_path):
     assert (tmp_path / "run" / "summary.txt").exists()
 
 
+def test_ctrl_c_before_the_peers_have_begun_is_exit_code_130_too(endless, tmp_path):
+    launcher = launch(endless, tmp_path / "run", "--free-ports")
+    with ended_afterwards(launcher):
+        wait_until((tmp_path / "run" / "peers").exists, "the first peer is being started")
+        launcher.send_signal(signal.SIGINT)
+        _, stderr = launcher.communicate(timeout=60)
+    assert launcher.returncode == 130, stderr
+    assert "stopped before every peer had begun" in stderr
+
+
 def test_no_peer_survives_a_killed_launcher(endless, tmp_path):
     launcher = launch(endless, tmp_path / "run", "--free-ports")
     with ended_afterwards(launcher):
         pids = peers_of(launcher, 4)
-        wait_until(lambda: rounds_of(tmp_path / "run", endless, 3) > 0, "rounds pass")
+        wait_until(lambda: are_stepping(tmp_path / "run", endless), "rounds pass")
         launcher.kill()
         launcher.wait()
         wait_until(lambda: not any(map(is_alive, pids)), "all peers are gone", 30)
@@ -119,7 +130,7 @@ def test_a_killed_peer_stops_the_run_with_its_signal(endless, tmp_path):
     launcher = launch(endless, tmp_path / "run", "--free-ports")
     with ended_afterwards(launcher):
         pids = peers_of(launcher, 4)
-        wait_until(lambda: rounds_of(tmp_path / "run", endless, 0) > 0, "rounds pass")
+        wait_until(lambda: are_stepping(tmp_path / "run", endless), "rounds pass")
         os.kill(pids[1], signal.SIGKILL)
         _, stderr = launcher.communicate(timeout=60)
     assert launcher.returncode == 128 + signal.SIGKILL

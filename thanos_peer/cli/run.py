@@ -13,7 +13,7 @@ from thanos_peer.block import AgentId
 from thanos_peer.cli.progress import Progress
 from thanos_peer.cli.simulate import Interrupt, default_directory
 from thanos_peer.problem import Instance, build
-from thanos_peer.results import NetworkOutcome, RunDirectory, Summary, load_outcome, summarize
+from thanos_peer.results import NetworkOutcome, RunDirectory, Summary, has_outcome, load_outcome, summarize
 from thanos_peer.runtime.cluster import Cluster, with_free_ports
 from thanos_peer.simulate import AgentNetwork, Row, measure
 from thanos_peer.topology import Topology, load
@@ -63,6 +63,9 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
             elif time.monotonic() - asked_at > GRACE:
                 break
     seconds = time.monotonic() - began
+    if interrupt.is_asked and not has_outcome(directory.path, topology):
+        click.echo(f"stopped before every peer had begun; what there is lies in {directory.path}/", err=True)
+        sys.exit(interrupt.exit_code)
     outcome = load_outcome(directory.path, topology)
     last = measure(outcome, launch.instance, launch.reference)
     if row is None or last.round > row.round:

@@ -94,6 +94,8 @@ def simulate_command(file: Path, out: Path | None, reference: bool, engine: str,
                 progress.show(row, rounds=row.round - shown)
                 shown = row.round
         row = measure(network, instance, solved)
+        if row.round > shown:
+            directory.append(row)
         seconds = time.monotonic() - began
         summary = summarize(network, instance, row, seconds=seconds, reference=solved)
         directory.finish(network, instance, summary)

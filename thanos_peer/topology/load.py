@@ -81,7 +81,9 @@ def _translate(detail: ErrorDetails) -> Mistake:
         return Mistake(key, f"must be one of {message}", value)
     if kind == "string_pattern_mismatch":
         return Mistake(
-            key, "must be 1 to 64 letters, digits, dots, dashes or underscores, not starting with one", value
+            key,
+            "must be 1 to 64 letters, digits, dots, dashes and underscores, and begin with a letter or digit",
+            value,
         )
     message = message.removeprefix("Value error, ").replace("Input should be", "must be").replace("'", '"')
     return Mistake(key, message[0].lower() + message[1:], value)

@@ -68,8 +68,8 @@ class Topology:
 
     @property
     def payload_per_message(self) -> int:
-        """Bytes of X and D in float64; the frame around them is not counted."""
-        return 2 * self.problem.n * self.problem.p * 8
+        """Bytes of X and D as they are sent; the frame around them is not counted."""
+        return 2 * self.problem.n * self.problem.p * (8 if self.algorithm.exchange == "float64" else 4)
 
     @cached_property
     def digest(self) -> str:

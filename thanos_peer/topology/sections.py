@@ -3,6 +3,7 @@
 What concerns several keys at once (ids, edges, weights, p <= n) is checked in `checks.py`.
 """
 
+import ipaddress
 import re
 from typing import Annotated, Any, Literal
 
@@ -24,10 +25,8 @@ class Section(BaseModel):
 
 def check_address(address: str) -> str:
     """An address as it is, or ValueError with what is allowed."""
-    tcp = re.fullmatch(
-        r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?):([0-9]{1,5})", address
-    )
-    if tcp and 1 <= int(tcp.group(3)) <= 65535:
+    tcp = re.fullmatch(r"tcp://(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+)):([1-9][0-9]{0,4})", address)
+    if tcp and int(tcp.group(3)) <= 65535 and (_is_ipv6(tcp.group(1)) or _is_host(tcp.group(2))):
         return address
     if re.fullmatch(r"ipc://[^\x00-\x1f\x7f]{1,100}", address):
         return address
@@ -35,6 +34,25 @@ def check_address(address: str) -> str:
         "must be tcp://HOST:PORT with a port of 1 to 65535 (an IPv6 host in brackets), or ipc://PATH of at "
         "most 100 characters"
     )
+
+
+def _is_ipv6(text: str | None) -> bool:
+    try:
+        return text is not None and ipaddress.ip_address(text).version == 6
+    except ValueError:
+        return False
+
+
+def _is_host(text: str | None) -> bool:
+    """A name, or an IPv4 address with four numbers up to 255."""
+    if text is None or not re.fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?", text):
+        return False
+    if re.fullmatch(r"[0-9.]+", text) is None:
+        return True
+    try:
+        return ipaddress.ip_address(text).version == 4
+    except ValueError:
+        return False
 
 
 def _spell_regularizer(value: Any) -> Any:
