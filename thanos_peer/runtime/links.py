@@ -21,7 +21,7 @@ from thanos_peer.block import AgentId
 from thanos_peer.errors import ConfigError
 
 MOST_AT_ONCE = 1000  # frames per callback, so that a flood cannot keep the clock from ticking
-QUEUE = 64  # frames a neighbor may be behind in reading; the protocol needs three
+QUEUE = 16  # frames a neighbor may be behind in reading; the protocol needs three
 RECONNECT_MS, RECONNECT_MAX_MS = 100, 2000
 _WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED
 

@@ -173,7 +173,6 @@ class Peer:
             case Block():
                 if sender not in self._greeted:
                     raise RemoteProtocolError(neighbor=sender, k=message.k, what="sent a block before its hello")
-                self._left.pop(sender, None)
                 if message.k == self.agent.state.k:
                     counters.seconds_waited += now - self._waiting.since
                 self.agent.receive(sender, message)
@@ -196,7 +195,8 @@ class Peer:
         if sender not in self._greeted:
             self._greeted.add(sender)
             log.debug("peer %d says hello from round %d", sender, hello.k)
-        self._left.pop(sender, None)
+        if sender in self._left and self._left[sender].k < self.agent.last_round:
+            del self._left[sender]  # it had left early, and is back; a Bye of the last round is final
         if hello.is_asking:  # rare, so everything it may lack: who we are, our block, and whether we are done
             self._say_hello([sender])
             wanted = self.agent.said(hello.k)

@@ -9,8 +9,8 @@ from thanos_peer.block import Matrix
 from thanos_peer.problem import Instance
 
 
-class Network(Protocol):
-    """All agents of a topology, in the same round."""
+class Glimpse(Protocol):
+    """All agents in the same round."""
 
     @property
     def k(self) -> int:
@@ -21,24 +21,32 @@ class Network(Protocol):
         """All X_i, (d, n, p)."""
 
     @property
+    def eta(self) -> Matrix:
+        """All step sizes, (d,)."""
+
+
+class Ended(Protocol):
+    """What tells why a run ended."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last round was reached."""
+
+    @property
+    def has_converged(self) -> bool:
+        """Whether the agents agreed to stop."""
+
+
+class Network(Glimpse, Ended, Protocol):
+    """All agents of a topology, and the way to their next round."""
+
+    @property
     def D(self) -> Matrix:
         """All D_i, (d, n, p)."""
 
     @property
     def H(self) -> Matrix:
         """All H_i, (d, n, p)."""
-
-    @property
-    def eta(self) -> Matrix:
-        """All step sizes, (d,)."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether this round is the last."""
-
-    @property
-    def has_converged(self) -> bool:
-        """Whether the agents agreed to stop before the maximum number of rounds."""
 
     def advance(self) -> None:
         """One round of everybody."""

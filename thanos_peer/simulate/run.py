@@ -3,14 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from thanos_peer.algorithm.measures import Stationarity, consensus_error, distance, feasibility
 from thanos_peer.algorithm.reference import Reference
 from thanos_peer.algorithm.stiefel import polar
-from thanos_peer.block import Matrix
 from thanos_peer.problem import Instance
-from thanos_peer.simulate.network import Network
+from thanos_peer.simulate.network import Ended, Glimpse, Network
 
 
 class Ending(Enum):
@@ -40,34 +38,6 @@ class Row:
     distance: float | None = None
     aligned_distance: float | None = None
     gap: float | None = None
-
-
-class Glimpse(Protocol):
-    """All agents in the same round."""
-
-    @property
-    def k(self) -> int:
-        """The round."""
-
-    @property
-    def X(self) -> Matrix:
-        """All X_i, (d, n, p)."""
-
-    @property
-    def eta(self) -> Matrix:
-        """All step sizes, (d,)."""
-
-
-class Ended(Protocol):
-    """What tells why a run ended."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the last round was reached."""
-
-    @property
-    def has_converged(self) -> bool:
-        """Whether the agents agreed to stop."""
 
 
 def measure(network: Glimpse, instance: Instance, reference: Reference | None = None) -> Row:
