@@ -88,3 +88,10 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
         require_matplotlib()
     with pytest.raises(ConfigError, match="pictures need matplotlib"):
         draw_topology(make_topology(), tmp_path / "net.svg")
+
+
+def test_more_curves_than_styles_are_all_drawn(tmp_path):
+    curves = [Curve(f"curve {number}", [1.0, 0.5, 0.2]) for number in range(12)]
+    draw_panels("Many", {"left": curves}, [tmp_path / "many.svg"])
+    drawn = (tmp_path / "many.svg").read_text()
+    assert all(f"<!-- curve {number} -->" in drawn for number in range(12))

@@ -53,6 +53,10 @@ class Agent:
         """Whether it has heard all neighbors in this round, and can advance."""
         return self._exchange.is_complete()
 
+    def is_missing(self, neighbor: AgentId, k: int) -> bool:
+        """Whether the neighbor's block of round k is what it waits for."""
+        return k == self.state.k and self._exchange.is_missing(neighbor)
+
     def missing(self) -> tuple[AgentId, ...]:
         """The neighbors it has not heard in this round."""
         return self._exchange.missing()

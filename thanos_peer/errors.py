@@ -16,6 +16,7 @@ Exit code 0 is success, 1 an error of ours that nobody foresaw, 2 a command line
 130 and 143 a run stopped by SIGINT or SIGTERM with its results kept.
 """
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -119,4 +120,7 @@ class PeerFailedError(ThanosPeerError):
     def __init__(self, *, agent: int, exit_code: int, last_words: Sequence[str]) -> None:
         self.agent, self.exit_code = agent, exit_code
         said = "".join(f"\n  {line}" for line in last_words)
-        super().__init__(f"peer {agent} ended with exit code {exit_code}; its last words:{said}")
+        how = f"ended with exit code {exit_code}"
+        if exit_code > 128 and exit_code - 128 in set(signal.Signals):
+            how = f"was ended by {signal.Signals(exit_code - 128).name}"
+        super().__init__(f"peer {agent} {how}; its last words:{said}")

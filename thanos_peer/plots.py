@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def draw_panels(title: str, panels: Mapping[str, Sequence[Curve]], paths: Sequen
     figure = _new_figure(figsize=(5.2 * len(panels), 4.4))
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (label, curves) in zip(all_axes, panels.items(), strict=True):
-        for curve, style in zip(curves, _styles(), strict=False):
+        for curve, style in zip(curves, cycle(_styles()), strict=False):
             values = np.maximum(curve.values[1:], np.finfo(np.float64).tiny)  # round 0 is the start, not a result
             rounds = np.arange(1, len(values) + 1)
             axes.semilogy(rounds, values, color=style["color"], lw=0.5, alpha=0.25, zorder=1)

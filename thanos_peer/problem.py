@@ -25,6 +25,7 @@ from thanos_peer.algorithm.stiefel import (
 )
 from thanos_peer.algorithm.thanos import LocalProblem, Parameters
 from thanos_peer.block import AgentId, Matrix
+from thanos_peer.errors import ConfigError
 from thanos_peer.topology import Topology
 from thanos_peer.topology.data import samples_of, synthetic_samples
 
@@ -76,8 +77,15 @@ class Instance:
 
     @cached_property
     def pooled(self) -> SparsePCA:
-        """f as one agent with all the samples would have it."""
-        return SparsePCA.pooled([local.f for local in self.local_problems if isinstance(local.f, SparsePCA)])
+        """f as one agent with all the samples would have it.
+
+        Raises:
+            ConfigError: An agent has another objective, which cannot be pooled.
+        """
+        pcas = [local.f for local in self.local_problems if isinstance(local.f, SparsePCA)]
+        if len(pcas) < len(self.local_problems):
+            raise ConfigError("only sparse PCA can be pooled: with another objective there is no reference X*")
+        return SparsePCA.pooled(pcas)
 
     @cached_property
     def whole(self) -> WholeProblem:

@@ -24,7 +24,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from thanos_peer import __version__
-from thanos_peer.algorithm.reference import Reference
+from thanos_peer.algorithm.reference import TARGET, Reference
 from thanos_peer.algorithm.stiefel import orthonormal_basis, polar
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError
@@ -208,7 +208,7 @@ class Summary:
     def _words_on_reference(self) -> list[str]:
         if self.reference_residual is None:
             return []
-        note = "" if self.reference_residual < 1e-10 else "  (NOT below 1e-10: take the distances with care)"
+        note = "" if self.reference_residual < TARGET else "  (NOT below 1e-10: take the distances with care)"
         return [
             f"  reference X*        residual {self.reference_residual:.1e}{note}",
             f"  distance to X*      {self.distance:.3e}, after the best alignment {self.aligned_distance:.3e}",

@@ -3,7 +3,7 @@ import subprocess
 import sys
 
 import pytest
-from cli.commands import call, environment
+from cli.commands import call, environment, start
 
 from thanos_peer import __version__
 from thanos_peer.cli.app import app
@@ -109,3 +109,19 @@ def test_checking_a_file_does_not_load_matplotlib(new):
         check=True,
     )
     assert shown.stdout.splitlines()[-1] == "False"
+
+
+def test_the_help_shows_its_examples_a_line_each():
+    lines = call("--help").output.splitlines()
+    assert "    thanos-peer topology new ring --peers 5 -o ring.toml" in lines
+    assert "    thanos-peer run ring.toml" in lines
+    assert not any("\\b" in line for line in lines)
+
+
+def test_output_that_nobody_reads_to_its_end_is_exit_code_141():
+    process = start("topology", "new", "complete", "-d", 300)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(60) == 141
+    assert process.stderr.read() == ""
+    process.stderr.close()

@@ -256,6 +256,26 @@ def test_peers_may_use_local_sockets(tmp_path):
     assert_same_bits(out, topology)
 
 
+def test_a_peer_that_comes_too_late_is_told_so(tmp_path):
+    topology, out = write_topology(tmp_path / "net.toml", "path", 2, max_rounds=10**6), tmp_path / "run"
+    processes = [start_peer(topology, agent, out, "--keep-every", 1) for agent in (0, 1)]
+    with ended_afterwards(*processes):
+        trajectory = PeerFiles(out, topology, 1).trajectory
+        wait_until(lambda: trajectory.exists() and trajectory.stat().st_size > 10_000, "rounds pass")
+        processes[1].kill()
+        processes[1].wait()
+        again = start_peer(topology, 1, tmp_path / "again")
+        with ended_afterwards(again):
+            assert again.wait(60) == 5
+        wait_until(lambda: "waiting" in said(out, 0), "the other says for whom it waits")
+    assert "a run cannot be joined in the middle" in said(tmp_path / "again", 1)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "0", "soon"])
+def test_a_limit_that_is_no_positive_number_is_a_usage_error(pair, value):
+    assert start_and_wait("--id", 0, "--topology", pair.file, "--give-up-after", value).returncode == 2
+
+
 def test_json_logs_are_one_object_per_line(pair, tmp_path):
     process = start_peer(pair, 0, tmp_path / "run", "--log-json", "--give-up-after", 0.5)
     with ended_afterwards(process):
@@ -268,7 +288,37 @@ def test_json_logs_are_one_object_per_line(pair, tmp_path):
     assert time.strptime(first["time"][:19], "%Y-%m-%dT%H:%M:%S")
 
 
-def test_status_is_asked_of_the_peer_itself(pair, tmp_path):
+def test_a_signal_to_a_peer_that_is_done_lets_it_go_with_its_result(tmp_path):
+    topology, out = write_topology(tmp_path / "net.toml", "path", 2, max_rounds=40), tmp_path / "run"
+    processes = [start_peer(topology, agent, out, "--farewell", 1000) for agent in (0, 1)]
+    with ended_afterwards(*processes):
+        wait_until(lambda: "listening" in said(out, 1), "it listens")
+        facts = PeerFiles(out, topology, 0).facts
+        wait_until(lambda: facts.exists() or "in round" in said(out, 0), "the run is under way")
+        wait_until(facts.exists, "the result is written as soon as it is there")
+        processes[1].kill()
+        processes[0].send_signal(signal.SIGTERM)
+        assert processes[0].wait(30) == 0
+    assert json.loads(facts.read_text(encoding="utf-8"))["ending"] == "max_rounds"
+
+
+def test_data_too_large_for_the_first_gradient_are_a_divergence_and_no_hang(tmp_path):
+    for agent in (0, 1):
+        np.save(tmp_path / f"{agent}.npy", np.full((20, 6), 1e200))
+
+    def huge(raw):
+        raw["problem"]["data"] = {"kind": "files"}
+        raw["algorithm"]["start"] = {"kind": "random", "seed": 1}
+        for peer in raw["peers"]:
+            peer["data"] = f"{peer['id']}.npy"
+
+    topology = write_topology(tmp_path / "net.toml", "path", 2, change=huge)
+    done = start_and_wait("--id", 0, "--topology", topology.file, "--out", tmp_path / "run")
+    assert "agent 0 diverged in round 0" in one_line_error(done, 4)
+
+
+def test_status_is_asked_of_the_peer_itself(tmp_path):
+    pair = write_topology(tmp_path / "net.toml", "path", 2, name=f"status-{os.getpid()}")
     process = start_peer(pair, 0, tmp_path / "run")
     with ended_afterwards(process):
         wait_until(lambda: "listening" in said(tmp_path / "run", 0), "it listens")
@@ -276,6 +326,6 @@ def test_status_is_asked_of_the_peer_itself(pair, tmp_path):
             command("status", pair.file, "--timeout", 5), capture_output=True, text=True, check=False, timeout=60
         )
     assert asked.returncode == 6
-    assert "peer 0 of path-2: round 0 of at most 60" in asked.stdout
+    assert f"peer 0 of {pair.name}: round 0 of at most 60" in asked.stdout
     assert "for peer 1 at" in asked.stdout
     assert "peer 1: no answer" in asked.stdout

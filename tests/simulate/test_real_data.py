@@ -7,8 +7,10 @@ import pytest
 from networks import make_instance, raw_topology
 from sklearn.datasets import load_digits, load_wine
 
+from thanos_peer.algorithm.regularizers import L1
 from thanos_peer.algorithm.schedules import ConstantStep
 from thanos_peer.algorithm.thanos import LocalProblem
+from thanos_peer.problem import local_problem
 from thanos_peer.simulate import AgentNetwork, Ending, StackedNetwork, ending_of, run
 
 D = 8
@@ -53,6 +55,18 @@ def test_a_ring_comes_within_one_percent_of_the_centralised_objective(tmp_path, 
     r = np.abs(reference.X).sum() if regularizer == "l1" else np.linalg.norm(reference.X, axis=1).sum()
     pooled = 0.02 * r - np.linalg.norm(samples @ reference.X) ** 2 / 2
     assert instance.whole.value(reference.X) == pytest.approx(pooled)
+
+
+def test_an_agent_alone_has_the_same_problem_as_in_the_whole_network_and_reads_its_own_file_only(tmp_path):
+    instance = instance_with_files(tmp_path, prepared(load_wine), "l1")
+    (tmp_path / "peer3.npy").rename(tmp_path / "mine")
+    for file in tmp_path.glob("*.npy"):
+        file.unlink()
+    (tmp_path / "mine").rename(tmp_path / "peer3.npy")
+    alone, among_all = local_problem(instance.topology, 3), instance.local_problems[3]
+    assert alone.agent == among_all.agent == 3
+    assert (alone.f.A == among_all.f.A).all()
+    assert alone.g == among_all.g == L1(0.02 / D)
 
 
 class Quadratic:

@@ -1,8 +1,8 @@
 """Condition 1 of the paper: parameters for which convergence is proved.
 
-They are far on the safe side: at the paper's own problem size they ask for a beta of millions and a step
-below 1e-17, while the paper and this project use beta = 1 and steps around 1. Good for proofs and for
-comparing networks, not for choosing parameters.
+They are far on the safe side: `thanos-peer topology check` prints them for the paper's own network, where they ask
+for a beta of tens of thousands and a step below 1e-15, while the paper and this project use beta = 1 and
+Barzilai-Borwein steps. Good for proofs and for comparing networks, not for choosing parameters.
 """
 
 import math

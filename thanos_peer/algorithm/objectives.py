@@ -27,7 +27,8 @@ class SparsePCA:
 
     def __init__(self, A: Matrix) -> None:
         n, m = A.shape
-        self.gram: Matrix | None = A @ A.T if n <= 2 * m else None
+        with np.errstate(over="ignore", invalid="ignore"):  # found where the first H is not finite
+            self.gram: Matrix | None = A @ A.T if n <= 2 * m else None
         self.A = A
 
     @classmethod

@@ -27,7 +27,8 @@ class Reference:
 
     Attributes:
         X: The point, (n, p), with orthonormal columns.
-        residual: ||Z - X||_F / step where Z is one more proximal step from X: zero at a stationary point.
+        residual: ||Z - X||_F / (step L) where Z is one more proximal step from X, and L the larger of the
+            Lipschitz constants of f's gradient and of g: zero at a stationary point, whatever the scale.
         iterations: How many the solver took, over all step sizes tried.
     """
 
@@ -57,7 +58,7 @@ def solve(
     best = Reference(X0, np.inf, 0)
     total = 0
     for fraction in _STEPS:
-        found = _solve_with_step(f, g, X0, step=fraction / scale, max_iterations=max_iterations)
+        found = _solve_with_step(f, g, X0, fraction=fraction, scale=scale, max_iterations=max_iterations)
         total += found.iterations
         if found.residual < best.residual:
             best = found
@@ -66,12 +67,15 @@ def solve(
     return Reference(best.X, best.residual, total)
 
 
-def _solve_with_step(f: Objective, g: Regularizer, X0: Matrix, *, step: float, max_iterations: int) -> Reference:
+def _solve_with_step(
+    f: Objective, g: Regularizer, X0: Matrix, *, fraction: float, scale: float, max_iterations: int
+) -> Reference:
+    step = fraction / scale
     X, multiplier, iterations = X0, np.zeros((X0.shape[1],) * 2), 0
     with np.errstate(over="ignore", invalid="ignore"):
         for iterations in range(1, max_iterations + 1):
             Z, multiplier = _tangent_step(f, g, X, multiplier, step, _INNER)
-            moved = float(norm(Z - X)) / step
+            moved = float(norm(Z - X)) / fraction
             if not moved < 1e6:  # also NaN: this step is too long
                 return Reference(X0, np.inf, iterations)
             if moved < _GOAL and infeasibility(X) < _GOAL:
@@ -79,7 +83,7 @@ def _solve_with_step(f: Objective, g: Regularizer, X0: Matrix, *, step: float, m
             X = Z @ (3 * identity(X.shape[1]) - Z.T @ Z) / 2
     X = polar(X)
     Z, _ = _tangent_step(f, g, X, multiplier, step, _INNER_FINAL)
-    return Reference(X, float(norm(Z - X)) / step, iterations)
+    return Reference(X, float(norm(Z - X)) / fraction, iterations)
 
 
 def _tangent_step(

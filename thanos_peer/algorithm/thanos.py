@@ -20,6 +20,7 @@ from thanos_peer.algorithm.stiefel import identity, infeasibility, inner, norm, 
 from thanos_peer.block import AgentId, Block, Matrix
 from thanos_peer.errors import DivergenceError
 
+LARGEST_SQUARE = 1e76  # of ||D||_F, so that float32 can carry D as well
 BLOW_UP = 100.0  # ||X||_F may be this many times sqrt(p), its value on the manifold; nothing returns from there
 
 
@@ -59,9 +60,17 @@ def descent_direction(X: Matrix, G: Matrix, beta: float) -> Matrix:
 
 
 def initial_state(local: LocalProblem, parameters: Parameters, X0: Matrix) -> AgentState:
-    """Round 0: the common start, and D = H."""
-    H = _direction(local, parameters, 0, X0)
-    return AgentState(k=0, X=X0, D=H, H=H, eta=parameters.step.first)
+    """Round 0: the common start, and D = H.
+
+    Raises:
+        DivergenceError: The data are so large that H is not finite.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        H = _direction(local, parameters, 0, X0)
+    eta = parameters.step.first
+    if not has_sound_numbers(X0, H, np.asarray(eta)):
+        raise divergence(local.agent, 0, X0, H, eta)
+    return AgentState(k=0, X=X0, D=H, H=H, eta=eta)
 
 
 def step(
@@ -86,8 +95,7 @@ def step(
         H = _direction(local, parameters, state.k + 1, X)  # (6)
         D = _weighted_sum(weights, Ds) + (H - state.H)  # (7)
         eta = parameters.step.eta(X - state.X, D - state.D)
-        is_sound = has_sound_numbers(X, D, eta)
-    if not is_sound:
+    if not has_sound_numbers(X, D, eta):
         raise divergence(local.agent, state.k + 1, X, D, state.eta)
     return AgentState(k=state.k + 1, X=X, D=D, H=H, eta=float(eta))
 
@@ -110,8 +118,9 @@ def local_residual(state: AgentState, others: Matrix, agents: int) -> float:
 def has_sound_numbers(X: Matrix, D: Matrix, eta: Matrix) -> NDArray[np.bool_]:
     """Whether all is finite and X has not blown up: a truth value, or (d,) of them for stacks."""
     limit = BLOW_UP * np.sqrt(X.shape[-1])
-    is_bounded = norm(X) <= limit  # which a NaN is not
-    return np.asarray(is_bounded & np.isfinite(inner(D, D) + eta))
+    with np.errstate(over="ignore", invalid="ignore"):
+        is_bounded = norm(X) <= limit  # which a NaN is not
+        return np.asarray(is_bounded & (inner(D, D) <= LARGEST_SQUARE) & np.isfinite(eta))
 
 
 def divergence(agent: AgentId, k: int, X: Matrix, D: Matrix, eta: float) -> DivergenceError:

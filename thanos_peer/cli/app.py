@@ -1,6 +1,8 @@
 """The top of the command line: help, version, and errors turned into exit codes."""
 
+import os
 import signal
+import sys
 from typing import Any
 
 import click
@@ -30,6 +32,9 @@ class _App(click.Group):
             raise _Failure("interrupted", 128 + signal.SIGINT) from error
         except MemoryError as error:
             raise _Failure(f"this machine has not enough memory: {error}", EXIT_FILE) from error
+        except BrokenPipeError:  # `| head` has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(128 + signal.SIGPIPE) from None
         except OSError as error:
             if error.filename is None:
                 raise
@@ -49,11 +54,11 @@ class _Failure(click.ClickException):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 a bug of ours, 2 wrong usage, 3 a wrong file or setting, 4 the numbers "
     "diverged, 5 peers cannot work together, 6 a neighbor was lost, 7 verify found different bits, 130 or 143 "
-    "interrupted (results so far are kept).",
+    "interrupted (results so far are kept), 141 nobody read the output to its end.",
 )
 @click.version_option(__version__, prog_name="thanos-peer")
 def app() -> None:
-    r"""Sparse components of everybody's data, with nobody handing theirs over.
+    """Sparse components of everybody's data, with nobody handing theirs over.
 
     Agents on a connected graph each hold private data. Together they minimise sum_i f_i(X) + g_i(X) over
     matrices with orthonormal columns (THANOS): every round each agent tells its neighbors its X and its gradient

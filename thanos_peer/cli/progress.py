@@ -1,5 +1,6 @@
 """Progress of a run: a moving bar on a terminal, a line now and then elsewhere."""
 
+import shutil
 import sys
 import time
 from types import TracebackType
@@ -10,6 +11,7 @@ import click
 from thanos_peer.simulate import Row
 
 QUIET_SECONDS = 5.0
+BAR = 16  # columns
 
 
 class Progress:
@@ -33,8 +35,11 @@ class Progress:
                 length=self._total,
                 label=self._label,
                 file=sys.stderr,
-                item_show_func=lambda row: None if row is None else f"{describe(row)}  {self._note}",
-                width=24,
+                item_show_func=lambda row: (
+                    None if row is None else self._fitting(f"{describe(row)}  {self._note}")
+                ),
+                width=BAR,
+                show_eta=False,
                 update_min_steps=max(1, self._total // 500),
             ).__enter__()
         return self
@@ -44,6 +49,11 @@ class Progress:
     ) -> None:
         if self._bar is not None:
             self._bar.__exit__(kind, error, trace)
+
+    def _fitting(self, row: Row) -> str:
+        """As much of a row as the terminal has room for beside the bar."""
+        room = shutil.get_terminal_size().columns - BAR - len(self._label) - len("  []  100%  ") - 1
+        return f"{describe(row)}  {self._note}"[: max(0, room)]
 
     def show(self, row: Row, *, rounds: int, note: str = "") -> None:
         """Note that `rounds` more rounds are done, the last of which is `row`."""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.progress import Progress
 from thanos_peer.paper import SIGMAS, Figure, reproduce
 from thanos_peer.plots import require_matplotlib
@@ -22,7 +23,7 @@ WORDS = {True: "holds", False: "DOES NOT HOLD", None: "not decided"}
 @click.option(
     "--sigma",
     "sigmas",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteFloat(min=0, min_open=True),
     multiple=True,
     help=f"A constant sigma; may be given several times.  [default: {', '.join(f'{s:g}' for s in SIGMAS)}]",
 )

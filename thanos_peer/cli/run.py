@@ -10,12 +10,13 @@ import click
 
 from thanos_peer.algorithm.reference import Reference
 from thanos_peer.block import AgentId
+from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.progress import Progress
 from thanos_peer.cli.simulate import Interrupt, default_directory
 from thanos_peer.problem import Instance, build
 from thanos_peer.results import NetworkOutcome, RunDirectory, Summary, has_outcome, load_outcome, summarize
 from thanos_peer.runtime.cluster import Cluster, with_free_ports
-from thanos_peer.simulate import AgentNetwork, Row, measure
+from thanos_peer.simulate import AgentNetwork, Ending, Row, measure
 from thanos_peer.topology import Topology, load
 
 LOOK = 0.1  # seconds between two looks at the peers
@@ -68,7 +69,7 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
         sys.exit(interrupt.exit_code)
     outcome = load_outcome(directory.path, topology)
     last = measure(outcome, launch.instance, launch.reference)
-    if row is None or last.round > row.round:
+    if outcome.is_done and (row is None or last.round > row.round):  # not of different rounds
         directory.append(last)
     return summarize(outcome, launch.instance, last, seconds=seconds, reference=launch.reference)
 
@@ -91,7 +92,7 @@ _EVERY = click.option(
 _GIVE_UP = click.option(
     "--give-up-after",
     "give_up",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteFloat(min=0, min_open=True),
     metavar="SECONDS",
     help="Peers end with code 6 when a neighbor is missing for so long.  [default: never]",
 )
@@ -131,7 +132,7 @@ def run_command(
         summary = run_network(launch, directory, interrupt)
         directory.write_summary(summary)
     click.echo(f"{summary.in_words()}\n  written to          {directory.path}/")
-    if interrupt.is_asked:
+    if summary.ending == Ending.INTERRUPTED.value:
         sys.exit(interrupt.exit_code)
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 
+from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.errors import ConfigError
 from thanos_peer.runtime.daemon import Options, run_peer
 from thanos_peer.runtime.logs import LEVELS, set_up_logging
-from thanos_peer.runtime.peer import Patience
+from thanos_peer.runtime.waiting import Patience
 from thanos_peer.topology import load
 from thanos_peer.topology.sections import check_address
 
@@ -73,13 +74,13 @@ def _address(ctx: click.Context, parameter: click.Parameter, value: str | None) 
 )
 @click.option(
     "--give-up-after",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteFloat(min=0, min_open=True),
     metavar="SECONDS",
     help="End with code 6 when a neighbor is missing for so long.  [default: wait for ever, and say so]",
 )
 @click.option(
     "--farewell",
-    type=click.FloatRange(min=0),
+    type=FiniteFloat(min=0),
     default=30.0,
     show_default=True,
     metavar="SECONDS",

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.runtime.status import ask, local_address
 from thanos_peer.topology import load
 
@@ -15,7 +16,7 @@ NO_ANSWER = 6
 @click.command("status")
 @click.argument("targets", nargs=-1, required=True, metavar="FILE|ADDRESS...")
 @click.option("--id", "agents", type=click.IntRange(min=0), multiple=True, help="With a file: only these peers.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True)
+@click.option("--timeout", type=FiniteFloat(min=0, min_open=True), default=1.0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="All that the peers say, as JSON lines.")
 def status_command(targets: tuple[str, ...], agents: tuple[int, ...], timeout: float, as_json: bool) -> None:
     """Ask running peers what they are doing.

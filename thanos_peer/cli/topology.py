@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.errors import ConfigError
 from thanos_peer.plots import draw_topology
 from thanos_peer.problem import build, proven_parameters
@@ -27,14 +28,14 @@ def topology_group() -> None:
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of graph and data.")
 @click.option(
     "--probability",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteFloat(0, 1, min_open=True),
     default=0.5,
     show_default=True,
     help="erdos-renyi: of an edge.",
 )
 @click.option(
     "--radius",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteFloat(min=0, min_open=True),
     default=0.4,
     show_default=True,
     help="geometric: of sight.",
@@ -43,19 +44,13 @@ def topology_group() -> None:
 @click.option("--n", type=click.IntRange(min=1), default=10, show_default=True, help="Features.")
 @click.option("--p", type=click.IntRange(min=1), default=3, show_default=True, help="Components.")
 @click.option("--regularizer", type=click.Choice(["l1", "l21", "none"]), default="l1", show_default=True)
-@click.option(
-    "--mu", type=click.FloatRange(min=0), default=0.1, show_default=True, help="Weight of the regularizer."
-)
+@click.option("--mu", type=FiniteFloat(min=0), default=0.1, show_default=True, help="Weight of the regularizer.")
 @click.option("--samples", type=click.IntRange(min=1), help="Of all peers together.  [default: 10 per peer]")
-@click.option(
-    "--sigma", type=click.FloatRange(min=0, min_open=True), help="A constant sigma.  [default: k^(-1/3)]"
-)
+@click.option("--sigma", type=FiniteFloat(min=0, min_open=True), help="A constant sigma.  [default: k^(-1/3)]")
 @click.option(
     "--rounds", "max_rounds", type=click.IntRange(min=1), default=3000, show_default=True, help="At most."
 )
-@click.option(
-    "--tolerance", type=click.FloatRange(min=0), default=1e-3, show_default=True, help="0 runs all rounds."
-)
+@click.option("--tolerance", type=FiniteFloat(min=0), default=1e-3, show_default=True, help="0 runs all rounds.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Host in the addresses.")
 @click.option(
     "--first-port", type=click.IntRange(1, 65535), default=17000, show_default=True, help="Peer 0's port."

@@ -64,9 +64,13 @@ class Exchange:
                 neighbor=sender, k=block.k, what="a second block that differs from the first"
             )
 
+    def is_missing(self, neighbor: AgentId) -> bool:
+        """Whether a neighbor's block of round k is not here yet."""
+        return neighbor not in self._here
+
     def missing(self) -> tuple[AgentId, ...]:
         """The neighbors whose block of round k is not here yet."""
-        return tuple(j for j in self.neighbors if j not in self._here)
+        return tuple(j for j in self.neighbors if self.is_missing(j))
 
     def is_complete(self) -> bool:
         """Whether round k can be taken."""

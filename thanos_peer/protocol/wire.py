@@ -164,6 +164,8 @@ class Codec:
             raise claim.error("has a step size that is not a finite number >= 0")
         if not _is_count(streak) or not (after is None or _is_count(after)):
             raise claim.error("has stop fields that are not whole and non-negative")
+        if after is not None and after <= claim.k:
+            raise claim.error(f"announces round {after} as the last, which is past")
         if dtype != self._name or shape != list(self._shape):
             raise claim.error(f"has {dtype!a} of shape {shape!a}; agreed are {self._name} of {list(self._shape)}")
         X, D = self._matrices(claim, payload)

@@ -125,8 +125,7 @@ class Cluster:
         """A peer that others wait for: one that has reported the fewest of the rounds not yet complete."""
         if not self._seen:
             return None
-        newest = self._seen[max(self._seen)]
-        return next((i for i in range(self._topology.d) if i not in newest), None)
+        return min(range(self._topology.d), key=lambda i: sum(i in reported for reported in self._seen.values()))
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Ask all peers to end."""

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,9 +18,10 @@ from thanos_peer.block import AgentId
 from thanos_peer.errors import ThanosPeerError
 from thanos_peer.problem import local_problem, parameters_of, start_of
 from thanos_peer.results import PeerFiles
-from thanos_peer.runtime.peer import Patience, Peer
+from thanos_peer.runtime.peer import Peer
 from thanos_peer.runtime.status import StatusServer, local_address
 from thanos_peer.runtime.trajectory import TrajectoryWriter
+from thanos_peer.runtime.waiting import Patience
 from thanos_peer.topology import Topology
 
 log = logging.getLogger("thanos_peer")
@@ -55,43 +56,42 @@ def run_peer(topology: Topology, agent_id: AgentId, options: Options) -> int:
     """
     files = PeerFiles(options.out, topology, agent_id)
     files.prepare()
-    local = local_problem(topology, agent_id)
-    agent = Agent(topology, local, parameters_of(topology), start_of(topology))
-    me = topology.peers[agent_id]
-    began = time.monotonic()
+    local, parameters = local_problem(topology, agent_id), parameters_of(topology)
+    agent = Agent(topology, local, parameters, start_of(topology))
+    me, began = topology.peers[agent_id], time.monotonic()
     with contextlib.ExitStack() as stack:
         on_round = _ignore
         if options.keep_every:
-            writer = stack.enter_context(TrajectoryWriter(files.trajectory, every=options.keep_every))
-            on_round = writer.append
-        peer = Peer(
-            topology,
-            agent,
-            bind=options.bind or me.bind or me.address,
-            on_round=on_round,
-            patience=options.patience,
-        )
-        ending = "error"
+            on_round = stack.enter_context(TrajectoryWriter(files.trajectory, every=options.keep_every)).append
+        bind = options.bind or me.bind or me.address
+        peer = Peer(topology, agent, bind=bind, on_round=on_round, patience=options.patience)
+
+        def write(ending: str) -> None:
+            state = agent.state
+            facts = peer.status() | {"ending": ending, "seconds": time.monotonic() - began}
+            files.write(state.X, state.D, local.g.prox(state.X, parameters.smoothing.sigma(state.k)), facts)
+            log.info("%s in round %d, results in %s", ending, state.k, files.result)
+
         try:
-            number = _run_loop(_serve(topology, peer, options))
-            ending = "stopped" if peer.was_stopped else "tolerance" if agent.has_converged else "max_rounds"
+            number = _run_loop(_serve(topology, peer, options, on_done=lambda: write(_ending_of(agent))))
         except ThanosPeerError as error:
-            ending = f"error: {error}"
+            if agent.state.k > 0:  # an error before the first round leaves nothing behind
+                write(f"error: {error}")
             raise
-        finally:
-            if agent.state.k > 0 or ending == "stopped":  # an error before the first round leaves nothing behind
-                facts = peer.status() | {"ending": ending, "seconds": time.monotonic() - began}
-                sigma = parameters_of(topology).smoothing.sigma(agent.state.k)
-                files.write(agent.state.X, agent.state.D, local.g.prox(agent.state.X, sigma), facts)
-                log.info("%s in round %d, results in %s", ending, agent.state.k, files.result)
-    return 128 + number if number is not None and peer.was_stopped else 0
+        if not agent.is_done:
+            write("stopped")
+    return 128 + number if number is not None and not agent.is_done else 0
+
+
+def _ending_of(agent: Agent) -> str:
+    return "tolerance" if agent.has_converged else "max_rounds"
 
 
 def _ignore(state: AgentState) -> None:
     """Keep nothing of a round."""
 
 
-async def _serve(topology: Topology, peer: Peer, options: Options) -> int | None:
+async def _serve(topology: Topology, peer: Peer, options: Options, *, on_done: Callable[[], None]) -> int | None:
     """Run a peer with its status and its signals; returns the signal that stopped it, if one did."""
     heard: list[int] = []
     loop = asyncio.get_running_loop()
@@ -101,7 +101,7 @@ async def _serve(topology: Topology, peer: Peer, options: Options) -> int | None
         loop.add_reader(sys.stdin.fileno(), _on_stdin, peer, heard)
     status = StatusServer(local_address(topology, peer.agent.id), options.status, peer.status)
     try:
-        await peer.run()
+        await peer.run(on_done)
     finally:
         status.close()
     return heard[0] if heard else None

@@ -9,10 +9,11 @@ topology digest, shape and precision. So nobody finishes round 0 with a stranger
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from thanos_peer import __version__
@@ -21,29 +22,16 @@ from thanos_peer.algorithm.thanos import AgentState
 from thanos_peer.block import AgentId, Block
 from thanos_peer.errors import HandshakeError, NeighborLostError, RemoteProtocolError, ThanosPeerError
 from thanos_peer.protocol.wire import VERSION, Bye, Codec, Hello, Message, VersionMismatchError
-from thanos_peer.runtime.links import Links, unresolved_host
+from thanos_peer.runtime.links import Links
+from thanos_peer.runtime.waiting import ASK_MOST, Patience, Waiting
 from thanos_peer.topology import Topology
 
 log = logging.getLogger("thanos_peer")
 
 TICK = 0.1
-ASK_FIRST, ASK_MOST = 0.2, 2.0  # seconds of waiting after which a missing neighbor is asked, at first and at most
-NOTICE_FIRST, NOTICE_MOST = 3.0, 60.0  # and after which the waiting is said aloud
 LINGER = 2.0  # seconds that the last words get to leave
+LOOK_UP = 1.0  # seconds that a name server may take
 NOTICES_OF_REJECTS = 10.0  # seconds between lines about frames that were refused
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long to wait.
-
-    Attributes:
-        give_up: Seconds without a missing neighbor's block after which to end; None waits for ever.
-        farewell: Seconds to stay, when done, for neighbors that are not.
-    """
-
-    give_up: float | None = None
-    farewell: float = 30.0
 
 
 @dataclass
@@ -56,16 +44,6 @@ class EdgeCounters:
     bytes_received: int = 0
     seconds_waited: float = 0.0
     dropped: int = 0
-
-
-@dataclass
-class _Waiting:
-    """Since when somebody is missing, and what has been done about it."""
-
-    since: float
-    next_ask: float = ASK_FIRST
-    next_notice: float = NOTICE_FIRST
-    asks: int = field(default=0)
 
 
 class Peer:
@@ -93,20 +71,21 @@ class Peer:
         self._patience = patience
         self._codec = Codec(topology.digest, n=problem.n, p=problem.p, dtype=topology.algorithm.exchange)
         self._greeted: set[AgentId] = set()
-        self._left: dict[AgentId, Bye] = {}
         self._frames: dict[int, bytes] = {}
-        self._waiting = _Waiting(time.monotonic())
-        self._heard_at: dict[AgentId, float] = {}
         self.counters = {j: EdgeCounters() for j in agent.neighbors}
         self.rejected = 0
         self._rejects_noticed = -NOTICES_OF_REJECTS
         self._stop_reason: str | None = None
         self._first_step: tuple[float, float] | None = None  # when, and how much CPU had been used by then
         self._links: Links
+        self._waiting: Waiting
         self._ended: asyncio.Future[None]
 
-    async def run(self) -> None:
+    async def run(self, on_done: Callable[[], None]) -> None:
         """Run to the end: the last round, a request to stop, or an error.
+
+        Args:
+            on_done: Called when the last round is reached, before it is said to the neighbors.
 
         Raises:
             ThanosPeerError: The address cannot be used, neighbors do not agree, one is lost, or a step diverges.
@@ -116,8 +95,10 @@ class Peer:
         self._links = Links(
             self._bind, addresses, largest_frame=self._codec.largest_frame, on_frame=self._on_frame
         )
+        self._waiting = Waiting(self.agent, self._links.states)
         asyncio.get_running_loop().set_exception_handler(self._on_unforeseen)
         ticking = asyncio.create_task(self._tick())
+        last_words: str | None = "an unforeseen error"
         try:
             log.info("listening on %s, round %d", self._bind, self.agent.state.k)
             self._on_round(self.agent.state)
@@ -127,11 +108,16 @@ class Peer:
             if ticking.done():
                 ticking.result()  # it ends only with an error
             self._ended.result()
+            if self.agent.is_done:
+                on_done()
             await self._say_bye("done" if self.agent.is_done else self._stop_reason or "stopped")
+            last_words = None
         except ThanosPeerError as error:
-            self._broadcast_bye(type(error).__name__)
+            last_words = type(error).__name__
             raise
         finally:
+            if last_words is not None:
+                self._broadcast_bye(last_words)
             ticking.cancel()
             self._links.close(linger=LINGER)
 
@@ -139,11 +125,6 @@ class Peer:
         """Ask it to end after the round it is in."""
         self._stop_reason = reason
         self._end()
-
-    @property
-    def was_stopped(self) -> bool:
-        """Whether it was asked to end and did so before its last round."""
-        return self._stop_reason is not None and not self.agent.is_done
 
     # ------------------------------------------------------------------ hearing
 
@@ -168,12 +149,12 @@ class Peer:
         counters.messages_received += 1
         counters.bytes_received += size
         now = time.monotonic()
-        self._heard_at[sender] = now
+        self._waiting.hear(sender, message.k, now)
         match message:
             case Block():
                 if sender not in self._greeted:
                     raise RemoteProtocolError(neighbor=sender, k=message.k, what="sent a block before its hello")
-                if message.k == self.agent.state.k:
+                if self.agent.is_missing(sender, message.k):
                     counters.seconds_waited += now - self._waiting.since
                 self.agent.receive(sender, message)
                 if self.agent.is_ready:
@@ -181,7 +162,7 @@ class Peer:
             case Hello():
                 self._hear_hello(sender, message)
             case Bye():
-                self._left[sender] = message
+                self._waiting.leave(sender, message)
                 if message.k < self.agent.last_round:
                     log.warning("peer %d left in round %d: %s", sender, message.k, message.reason)
 
@@ -193,10 +174,17 @@ class Peer:
             self._refuse(sender, difference)
             return
         if sender not in self._greeted:
+            if hello.k > self.agent.state.k + 1:
+                self._end(
+                    HandshakeError(
+                        f"peer {sender} is in round {hello.k}, this peer in round {self.agent.state.k}: "
+                        "a run cannot be joined in the middle, or again after a restart; stop all peers and start anew"
+                    )
+                )
+                return
             self._greeted.add(sender)
             log.debug("peer %d says hello from round %d", sender, hello.k)
-        if sender in self._left and self._left[sender].k < self.agent.last_round:
-            del self._left[sender]  # it had left early, and is back; a Bye of the last round is final
+        self._waiting.come_back(sender)
         if hello.is_asking:  # rare, so everything it may lack: who we are, our block, and whether we are done
             self._say_hello([sender])
             wanted = self.agent.said(hello.k)
@@ -246,7 +234,7 @@ class Peer:
         agent = self.agent
         agent.advance()
         self._on_round(agent.state)
-        self._waiting = _Waiting(time.monotonic())
+        self._waiting.begin_round()
         if self._first_step is None:
             self._first_step = self._waiting.since, time.process_time()
         if agent.is_done:
@@ -303,7 +291,7 @@ class Peer:
         """Tell all neighbors that this was the last round, and stay until they are done too."""
         self._broadcast_bye(reason)
         began = asked = time.monotonic()
-        while self.agent.is_done and (behind := self._behind()):
+        while self.agent.is_done and self._stop_reason is None and (behind := self._waiting.behind()):
             now = time.monotonic()
             if now - began >= self._patience.farewell:
                 log.warning("done, and left before hearing that peers %s are", ", ".join(map(str, behind)))
@@ -318,60 +306,33 @@ class Peer:
         for j in self.agent.neighbors:
             self._send(j, frame)
 
-    def _behind(self) -> list[AgentId]:
-        """The neighbors that have not said that they are done."""
-        last = self.agent.state.k
-        return [j for j in self.agent.neighbors if j not in self._left or self._left[j].k < last]
-
     # ------------------------------------------------------------------ waiting
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK)
             self._links.drain()
-            missing = self.agent.missing()
-            if missing and not self.agent.is_done and not self._ended.done():
-                await self._wait_for(missing)
+            if self.agent.missing() and not self.agent.is_done and not self._ended.done():
+                await self._wait()
 
-    async def _wait_for(self, missing: tuple[AgentId, ...]) -> None:
-        waiting = self._waiting
-        waited = time.monotonic() - waiting.since
-        if waited >= waiting.next_ask:
-            self._say_hello(missing, is_asking=True)
-            waiting.next_ask = waited + min(ASK_FIRST * 2**waiting.asks, ASK_MOST)
-            waiting.asks += 1
-        if waited >= waiting.next_notice:
-            waiting.next_notice = waited + min(2 * waited, NOTICE_MOST)
-            await self._look_up_names(missing)
-            for line in self.waits():
+    async def _wait(self) -> None:
+        """Ask whoever is missing, say it aloud, or give up: whatever is due."""
+        waiting, give_up = self._waiting, self._patience.give_up
+        if waiting.is_time_to_ask():
+            self._say_hello(self.agent.missing(), is_asking=True)
+        if waiting.is_time_to_speak():
+            await self._look_up_names()
+            for line in waiting.lines():
                 log.warning("%s", line)
-        if self._patience.give_up is not None and waited >= self._patience.give_up:
-            await self._look_up_names(missing)
-            lines = "; ".join(self.waits())
-            self._end(NeighborLostError(f"gave up after {self._patience.give_up:g} s: {lines}"))
+        if give_up is not None and waiting.seconds >= give_up:
+            await self._look_up_names()
+            if lines := waiting.lines():
+                self._end(NeighborLostError(f"gave up after {give_up:g} s: {'; '.join(lines)}"))
 
-    async def _look_up_names(self, neighbors: tuple[AgentId, ...]) -> None:
-        """Find out, beside the loop, whether it is the name that keeps a neighbor from being connected."""
-        for state in (self._links.states[j] for j in neighbors):
-            if not state.was_up:
-                look_up = asyncio.get_running_loop().run_in_executor(None, unresolved_host, state.address)
-                state.unresolved = await look_up
-
-    def waits(self) -> list[str]:
-        """For whom it waits now, a line each."""
-        return [] if self.agent.is_done else [self._describe_wait(j) for j in self.agent.missing()]
-
-    def _describe_wait(self, j: AgentId) -> str:
-        """For whom it waits, where, since when, and what is known of the connection."""
-        now, address = time.monotonic(), self._topology.peers[j].address
-        link = self._links.states[j].describe(now)
-        heard = self._heard_at.get(j)
-        silence = "never heard" if heard is None else f"last heard {now - heard:.0f} s ago"
-        left = f", it left in round {self._left[j].k} ({self._left[j].reason})" if j in self._left else ""
-        return (
-            f"waiting {now - self._waiting.since:.0f} s in round {self.agent.state.k} for peer {j} at {address}: "
-            f"{link}, {silence}{left}"
-        )
+    async def _look_up_names(self) -> None:
+        """Look up the names of whoever is missing, but let no slow resolver keep the clock from ticking."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._waiting.look_up_names(), LOOK_UP)
 
     def _stepping(self) -> dict[str, float]:
         """Rounds since the first, and the time and CPU they took."""
@@ -397,7 +358,7 @@ class Peer:
             "is_done": agent.is_done,
             "has_converged": agent.has_converged,
             "eta": agent.state.eta,
-            "waiting": self.waits(),
+            "waiting": self._waiting.lines(),
             "stepping": self._stepping(),
             "rejected": self.rejected,
             "edges": {str(j): asdict(counters) for j, counters in self.counters.items()},

@@ -60,17 +60,20 @@ class StatusServer:
         socket: zmq.Socket[bytes] = self._context.socket(zmq.REP)
         socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_REQUEST)
         socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.IPV6, "[" in address)
         try:
             socket.bind(address)
         except zmq.ZMQError:
             socket.close()
             raise
         self._sockets.append(socket)
-        asyncio.get_running_loop().add_reader(socket.fileno(), self._answer, socket)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(socket.fileno(), self._answer, socket)
+        loop.call_soon(self._answer, socket)  # the descriptor speaks up only after a read that found nothing
 
     def _answer(self, socket: "zmq.Socket[bytes]") -> None:
         with contextlib.suppress(zmq.Again):
-            while True:
+            while not socket.closed:
                 socket.recv_multipart(zmq.NOBLOCK)
                 socket.send(json.dumps(self._status()).encode(), zmq.NOBLOCK)
 

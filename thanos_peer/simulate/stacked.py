@@ -45,9 +45,11 @@ class StackedNetwork:
         self._gradient = _gradient_of(locals_)
         self._k = 0
         self._X = np.repeat(instance.start[None], d, axis=0)
-        self._H = self._direction(self._X, 0)
+        with np.errstate(over="ignore", invalid="ignore"):  # caught next
+            self._H = self._direction(self._X, 0)
         self._D = self._H
         self._eta = np.full(d, instance.parameters.step.first)
+        self._check(0, self._X, self._H, self._eta)
         self._streak = np.zeros(d, dtype=np.int64)
         self._after = np.full(d, _NEVER)
 
@@ -95,12 +97,15 @@ class StackedNetwork:
             H = self._direction(X, self._k + 1)  # (6)
             D = self._mix(D_sent) + (H - self._H)  # (7)
             eta = self._parameters.step.eta(X - self._X, D - self._D)
-            is_sound = has_sound_numbers(X, D, eta)
-        if not is_sound.all():
-            at = min(np.flatnonzero(~is_sound), key=lambda place: self._order[place])
-            raise divergence(int(self._order[at]), self._k + 1, X[at], D[at], float(self._eta[at]))
+        self._check(self._k + 1, X, D, eta)
         self._k, self._X, self._D, self._H, self._eta = self._k + 1, X, D, H, eta
         self._speak_of_stopping(is_calm)
+
+    def _check(self, k: int, X: Matrix, D: Matrix, eta: Matrix) -> None:
+        is_sound = has_sound_numbers(X, D, eta)
+        if not is_sound.all():
+            at = min(np.flatnonzero(~is_sound), key=lambda place: self._order[place])
+            raise divergence(int(self._order[at]), k, X[at], D[at], float(self._eta[at]))
 
     def _direction(self, X: Matrix, k: int) -> Matrix:
         G = self._gradient(X, self._parameters.smoothing.sigma(k))

@@ -15,6 +15,7 @@ from thanos_peer.topology.sections import LARGEST_MATRIX
 
 Values: TypeAlias = Mapping[str, Any]
 ROW_SUM_TOLERANCE = 1e-12
+MOST_OF_A_KIND = 10  # wrong weights that are listed one by one
 
 
 def peer_mistakes(peers: Sequence[Values]) -> Iterator[Mistake]:
@@ -94,8 +95,11 @@ def weight_mistakes(d: int, edges: Sequence[Sequence[int]], rows: Sequence[Seque
         (np.triu(W != W.T), "must equal the weight of the same edge in the other direction (symmetric)"),
         ((W != 0) & ~may_be_positive, "must be 0: there is no such edge"),
     ):
-        for i, j in np.argwhere(wrong).tolist():
+        found = np.argwhere(wrong).tolist()
+        for i, j in found[:MOST_OF_A_KIND]:
             yield Mistake(f"weights[{i}][{j}]", allowed, float(W[i, j]))
+        if len(found) > MOST_OF_A_KIND:
+            yield Mistake("weights", f"and {len(found) - MOST_OF_A_KIND} more that {allowed}", has_value=False)
     for i in np.flatnonzero(np.abs(W.sum(axis=1) - 1) > ROW_SUM_TOLERANCE).tolist():
         allowed = f"the row sums to {W[i].sum():.15g}; every row must sum to 1"
         yield Mistake(f"weights[{i}]", allowed, has_value=False)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from thanos_peer.block import AgentId
 from thanos_peer.topology.graph import Graph
 from thanos_peer.topology.sections import Algorithm, Peer, Problem, TopologyFile
 
@@ -86,7 +85,3 @@ class Topology:
         }
         text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
-
-    def neighbors(self, agent: AgentId) -> tuple[AgentId, ...]:
-        """Whom an agent exchanges blocks with."""
-        return self.graph.neighbors[agent]
