@@ -1,4 +1,5 @@
 import io
+import re
 import sys
 
 from networks import make_instance
@@ -22,7 +23,16 @@ def shown_on(stream, monkeypatch, *, silent):
     return stream.getvalue(), row
 
 
+def test_a_narrow_terminal_sees_what_fits(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    shown, _ = shown_on(Terminal(), monkeypatch, silent=False)
+    lines = re.sub(r"\x1b\[[0-9?]*[A-Za-z]", "", shown).replace("\r", "\n").splitlines()
+    assert any("round 0" in line for line in lines)
+    assert max(len(line.rstrip()) for line in lines) <= 60
+
+
 def test_a_terminal_sees_a_bar_that_fills(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     shown, row = shown_on(Terminal(), monkeypatch, silent=False)
     assert "simulate" in shown
     assert "100%" in shown

@@ -35,9 +35,7 @@ class Progress:
                 length=self._total,
                 label=self._label,
                 file=sys.stderr,
-                item_show_func=lambda row: (
-                    None if row is None else self._fitting(f"{describe(row)}  {self._note}")
-                ),
+                item_show_func=lambda row: None if row is None else self._fitting(row),
                 width=BAR,
                 show_eta=False,
                 update_min_steps=max(1, self._total // 500),

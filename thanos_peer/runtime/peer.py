@@ -178,7 +178,7 @@ class Peer:
                 self._end(
                     HandshakeError(
                         f"peer {sender} is in round {hello.k}, this peer in round {self.agent.state.k}: "
-                        "a run cannot be joined in the middle, or again after a restart; stop all peers and start anew"
+                        "a run cannot be joined in the middle, nor again after a restart; stop and start all peers"
                     )
                 )
                 return
