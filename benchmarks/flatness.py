@@ -6,6 +6,7 @@ Samples the round of a peer (as `thanos-peer status` does) and the resident memo
 both for each tenth of the run. A peer may lack the CPU for a while, so look at CPU per round too.
 """
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from thanos_peer.results import PeerFiles
 from thanos_peer.runtime.status import ask, local_address
 from thanos_peer.topology import families, load
 from thanos_peer.topology.render import Draft, render
@@ -68,7 +70,14 @@ def main(d: int, rounds: int) -> None:
                 break
             stepping = answer["stepping"]
             samples.append((stepping["rounds"], stepping["seconds"], stepping["cpu_seconds"], memory))
-    report(np.array(samples), rounds)
+        last = json.loads(PeerFiles(Path(directory) / "run", topology, 0).facts.read_text())["stepping"]
+    if not samples:
+        raise click.ClickException("the run was over before it could be looked at: give it more --rounds")
+    first, final = (
+        (0, 0.0, 0.0, samples[0][3]),
+        (last["rounds"], last["seconds"], last["cpu_seconds"], samples[-1][3]),
+    )
+    report(np.array([first, *samples, final]), last["rounds"])
 
 
 def report(samples: np.ndarray, rounds: int) -> None:

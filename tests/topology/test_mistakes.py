@@ -263,9 +263,11 @@ def test_an_svd_start_needs_data_that_every_peer_can_make():
     raw = put(raw_topology(), "problem.data", {"kind": "files"})
     for i in range(5):
         put(raw, f"peers[{i}].data", f"{i}.npy")
-    line = only_mistake(raw)
-    assert line.startswith("algorithm.start.kind = 'svd': ")
-    assert 'must be "random"' in line
+    first, *lines = refusal(raw).splitlines()
+    assert first == f"{FILE}: 6 mistakes"
+    assert lines[0].startswith("  algorithm.start.kind = 'svd': ")
+    assert 'must be "random"' in lines[0]
+    assert all(f"peers[{i}].data = '{i}.npy': " in lines[1 + i] for i in range(5))
 
 
 def test_an_svd_start_needs_at_least_p_samples():

@@ -1,7 +1,7 @@
 """The samples of each peer: made from a seed, or read from its file. Rows are samples, columns features."""
 
 import tokenize
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +59,19 @@ def _map_file(path: Path) -> NDArray[Any]:
     return table
 
 
-def file_mistakes(topology: Topology, agents: Collection[AgentId] | None) -> Iterator[Mistake]:
-    """What is wrong with the data files of some agents, or of all."""
-    for index, peer in enumerate(topology.content.peers):
-        if peer.data is None or (agents is not None and peer.id not in agents):
+def file_mistakes(
+    directory: Path, n: int, peers: Sequence[Mapping[str, Any]], agents: Collection[AgentId] | None
+) -> Iterator[Mistake]:
+    """What is wrong with the data files of some agents, or of all; `peers` as `checks` takes them."""
+    for index, peer in enumerate(peers):
+        agent, named = peer.get("id"), peer.get("data")
+        if named is None or (agents is not None and agent not in agents):
             continue
-        path = topology.directory / peer.data
+        path = directory / named
         try:
-            read_samples(path, n=topology.problem.n)
+            read_samples(path, n=n)
         except DataFileError as error:
-            yield Mistake(f"peers[{index}].data", f"{path} of peer {peer.id} {error}", peer.data)
+            yield Mistake(f"peers[{index}].data", f"{path} of peer {agent} {error}", named)
 
 
 def samples_of(topology: Topology, agents: Iterable[AgentId]) -> list[Matrix]:

@@ -1,7 +1,7 @@
 """A connected graph with mixing weights, and what follows from them."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -51,6 +51,12 @@ class Graph:
     d: int
     edges: tuple[Edge, ...]
     explicit_weights: tuple[tuple[float, ...], ...] | None = None
+
+    @classmethod
+    def of(cls, d: int, edges: Iterable[Sequence[AgentId]], weights: Iterable[Iterable[float]] | None) -> "Graph":
+        """From edges in any order and direction, and a matrix or None for Metropolis weights."""
+        explicit = None if weights is None else tuple(tuple(map(float, row)) for row in weights)
+        return cls(d, tuple(sorted((min(edge), max(edge)) for edge in edges)), explicit)
 
     @cached_property
     def neighbors(self) -> tuple[tuple[AgentId, ...], ...]:

@@ -13,6 +13,7 @@ from thanos_peer.block import AgentId
 from thanos_peer.errors import Mistake, TopologyError
 from thanos_peer.topology import checks
 from thanos_peer.topology.data import file_mistakes
+from thanos_peer.topology.graph import Graph
 from thanos_peer.topology.model import Topology
 from thanos_peer.topology.sections import SECTIONS, UNION_KEYS, UNION_TAGS, TopologyFile
 
@@ -53,9 +54,8 @@ def parse(raw: Mapping[str, Any], *, file: Path, data_of: Collection[AgentId] | 
         details: list[ErrorDetails] = []
     except ValidationError as error:
         details = error.errors(include_url=False)
-    mistakes = [*map(_translate, details), *_cross_mistakes(_SoundParts(raw, details))]
-    if not mistakes:
-        mistakes = [*checks.mixing_mistakes(topology.graph), *file_mistakes(topology, data_of)]
+    parts = _SoundParts(raw, details)
+    mistakes = [*map(_translate, details), *_cross_mistakes(parts), *_data_mistakes(parts, file.parent, data_of)]
     if mistakes:
         raise TopologyError(str(file), mistakes)
     return topology
@@ -132,6 +132,10 @@ class _SoundParts:
         known = defaults | {key: value for key, value in entry.items() if key in fields}
         return {key: value for key, value in known.items() if self.is_sound(*place, key)}
 
+    def peers(self) -> list[dict[str, Any]]:
+        """The sound values of every peer."""
+        return [self.section("peers", index) for index in range(len(self.entries("peers") or []))]
+
     def entries(self, key: str) -> list[Any] | None:
         """A list at the top of the file, if it is there and is one."""
         found = self._raw.get(key)
@@ -140,15 +144,21 @@ class _SoundParts:
 
 def _cross_mistakes(parts: _SoundParts) -> Iterator[Mistake]:
     """Checks between keys, run on whichever values are sound by themselves."""
-    problem, algorithm = parts.section("problem"), parts.section("algorithm")
-    peers = [parts.section("peers", index) for index in range(len(parts.entries("peers") or []))]
+    problem, algorithm, peers = parts.section("problem"), parts.section("algorithm"), parts.peers()
     yield from checks.problem_mistakes(problem)
     yield from checks.method_mistakes(problem, algorithm)
     yield from checks.peer_mistakes(peers)
-    yield from checks.data_mistakes(problem, peers)
     edges = parts.entries("edges")
     if peers and edges is not None:
         yield from _graph_mistakes(parts, len(peers), edges)
+
+
+def _data_mistakes(parts: _SoundParts, directory: Path, data_of: Collection[AgentId] | None) -> Iterator[Mistake]:
+    problem, peers = parts.section("problem"), parts.peers()
+    yield from checks.data_mistakes(problem, peers)
+    data = problem.get("data")
+    if data is not None and data["kind"] == "files" and "n" in problem:
+        yield from file_mistakes(directory, problem["n"], peers, data_of)
 
 
 def _graph_mistakes(parts: _SoundParts, d: int, edges: list[Any]) -> Iterator[Mistake]:
@@ -157,4 +167,5 @@ def _graph_mistakes(parts: _SoundParts, d: int, edges: list[Any]) -> Iterator[Mi
     yield from found
     weights = parts.section().get("weights")
     if isinstance(weights, list) and not found and None not in sound:
-        yield from checks.weight_mistakes(d, edges, weights)
+        wrong = list(checks.weight_mistakes(d, edges, weights))
+        yield from wrong or checks.mixing_mistakes(Graph.of(d, edges, weights))

@@ -56,9 +56,7 @@ class Topology:
     def graph(self) -> Graph:
         """The graph and its weights."""
         weights = self.content.weights
-        edges = sorted((min(edge), max(edge)) for edge in self.content.edges)
-        explicit = None if weights == "metropolis" else tuple(tuple(row) for row in weights)
-        return Graph(self.d, tuple(edges), explicit)
+        return Graph.of(self.d, self.content.edges, None if weights == "metropolis" else weights)
 
     @property
     def messages_per_round(self) -> int:
