@@ -116,7 +116,7 @@ def test_a_verdict_comes_with_its_evidence():
         for verdict in figure(trial(10.0, 20, 0.1), trial(1.0, math.inf, 0.1), SCHEDULE).verdicts()
     ]
     assert evidence == [
-        "rounds to half the distance, largest sigma first: 20, never",
+        "rounds to half the distance, largest sigma first: 20, never; none below 0.8 of the one before",
         "final distance where settled: 1.0e-01 (sigma 10)",
         "final distance 1.0e-02 against 1.0e+00 (sigma 1)",
     ]
