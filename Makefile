@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+IMAGE := thanos-peer:$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' thanos_peer/__init__.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check quick figures clean
+.PHONY: help run test check quick figures wheels image clean
 
 help: ## say what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -13,7 +14,10 @@ run: $(VENV)/.run ## set up, and run the paper's network, a process per peer
 	$(BIN)/thanos-peer run topologies/paper-l1.toml --free-ports --reference
 
 test: quick ## set up, and run every check and test
-	$(BIN)/pytest -n auto
+	@failed=0; \
+	$(BIN)/pytest -n auto -m 'not docker' || failed=1; \
+	$(BIN)/pytest -m docker || failed=1; \
+	exit $$failed
 
 check: test ## the same
 
@@ -25,6 +29,24 @@ quick: $(VENV)/.dev ## format, lint, types and import direction only
 
 figures: $(VENV)/.dev ## the paper's two figures, into runs/paper
 	$(BIN)/thanos-peer reproduce
+
+# What the image's Python needs, whatever Python and system this is.
+ARCHITECTURE := $(subst arm64,aarch64,$(shell uname -m))
+FOR_IMAGE := --python-version 3.11 --implementation cp --only-binary :all: \
+	$(foreach glibc,2_28 2_27 2_24 2_17,--platform manylinux_$(glibc)_$(ARCHITECTURE)) \
+	--platform manylinux2014_$(ARCHITECTURE)
+
+# EXTRAS=parquet for an image that reads Parquet files.
+EXTRAS ?=
+
+wheels: $(VENV)/.venv ## all that the image needs, into docker/wheels, to build it offline
+	rm -f docker/wheels/*.whl
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir docker/wheels .
+	$(BIN)/pip download --quiet --dest docker/wheels $(FOR_IMAGE) \
+		"$$(echo docker/wheels/thanos_peer-*.whl)$(if $(EXTRAS),[$(EXTRAS)])"
+
+image: wheels ## the container image
+	docker build --build-arg EXTRAS=$(EXTRAS) --file docker/Dockerfile --tag $(IMAGE) .
 
 clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -3,7 +3,8 @@
 python benchmarks/flatness.py [--peers 8] [--rounds 20000]
 
 Samples the round of a peer (as `thanos-peer status` does) and the resident memory of all (from /proc), and prints
-both for each tenth of the run. A peer may lack the CPU for a while, so look at CPU per round too.
+both for each tenth of the run. Shared machines are faster at one moment than at another; so beside every sample a
+fixed piece of work is timed on the same machine, and the cost of a round is given in units of that, too.
 """
 
 import json
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 
 import click
+import msgpack
 import numpy as np
 
 from thanos_peer.results import PeerFiles
@@ -33,6 +35,15 @@ def resident_kib(pid: int) -> int:
 def children_of(pid: int) -> list[int]:
     """The processes that a process has started."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def seconds_of_work() -> float:
+    """CPU seconds of a fixed piece of work, of the kind that peers do: what this machine is worth right now."""
+    began, X = time.process_time(), np.full((10, 3), 0.1)
+    for _ in range(300):
+        X = X + 1e-3 * (X @ (X.T @ X))
+        msgpack.unpackb(msgpack.packb([1, 2, X.tobytes()]))
+    return time.process_time() - began
 
 
 @click.command()
@@ -62,20 +73,20 @@ def main(d: int, rounds: int) -> None:
         while process.poll() is None:
             time.sleep(PAUSE)
             answer = ask([local_address(topology, 0)], timeout=1.0)[0]
-            if answer is None or not answer["stepping"]["rounds"]:
+            if isinstance(answer, str) or not (stepping := answer.model_dump()["stepping"])["rounds"]:
                 continue
             try:
                 memory = sum(resident_kib(pid) for pid in children_of(process.pid))
             except (FileNotFoundError, ProcessLookupError):
                 break
-            stepping = answer["stepping"]
-            samples.append((stepping["rounds"], stepping["seconds"], stepping["cpu_seconds"], memory))
+            numbers = stepping["rounds"], stepping["seconds"], stepping["cpu_seconds"], memory
+            samples.append((*numbers, seconds_of_work()))
         last = json.loads(PeerFiles(Path(directory) / "run", topology, 0).facts.read_text())["stepping"]
     if not samples:
         raise click.ClickException("the run was over before it could be looked at: give it more --rounds")
     first, final = (
-        (0, 0.0, 0.0, samples[0][3]),
-        (last["rounds"], last["seconds"], last["cpu_seconds"], samples[-1][3]),
+        (0, 0.0, 0.0, *samples[0][3:]),
+        (last["rounds"], last["seconds"], last["cpu_seconds"], *samples[-1][3:]),
     )
     report(np.array([first, *samples, final]), last["rounds"])
 
@@ -85,14 +96,18 @@ def report(samples: np.ndarray, rounds: int) -> None:
     edges = np.linspace(0, rounds, 11)
     seconds, cpu, memory = (np.interp(edges, samples[:, 0], samples[:, column]) for column in (1, 2, 3))
     speed, work = np.diff(edges) / np.diff(seconds), np.diff(cpu) / np.diff(edges) * 1e6
-    click.echo(f"{'rounds':>16}{'rounds/s':>12}{'CPU us/round of peer 0':>26}{'resident MiB, all peers':>26}")
+    tenth = np.minimum(samples[:, 0] * 10 // rounds, 9)
+    unit = np.array([np.median(samples[tenth == i, 4]) for i in range(10)]) * 1e6  # of work, us
+    click.echo(f"{'rounds':>16}{'rounds/s':>10}{'CPU us/round':>14}{'in units of work':>18}{'resident MiB':>14}")
     for i in range(10):
         click.echo(
-            f"{edges[i]:8.0f}-{edges[i + 1]:<7.0f}{speed[i]:12.0f}{work[i]:26.0f}{memory[i + 1] / 1024:26.1f}"
+            f"{edges[i]:8.0f}-{edges[i + 1]:<7.0f}{speed[i]:10.0f}{work[i]:14.0f}{work[i] / unit[i]:18.4f}"
+            f"{memory[i + 1] / 1024:14.1f}"
         )
+    cost = work / unit
     click.echo(
         f"last tenth beside the first: speed {speed[-1] / speed[0]:.3f}, CPU per round {work[-1] / work[0]:.3f}, "
-        f"memory {memory[-1] / memory[1]:.3f}"
+        f"in units of work {cost[-1] / cost[0]:.3f}, memory {memory[-1] / memory[1]:.3f}"
     )
 
 

@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from thanos_peer.algorithm.thanos import initial_state, step
 from thanos_peer.block import Block, StopWord
-from thanos_peer.problem import local_problem, parameters_of, start_of
+from thanos_peer.problem import share_of
 from thanos_peer.topology import load
 
 
@@ -25,8 +25,9 @@ def main() -> None:
     topology, rounds = load(sys.argv[1]), int(sys.argv[2])
     comm = MPI.COMM_WORLD
     me = comm.Get_rank()
-    local, parameters = local_problem(topology, me), parameters_of(topology)
-    state = initial_state(local, parameters, start_of(topology))
+    task = share_of(topology, me).prepare_main({})
+    local, parameters = task.local, task.parameters
+    state = initial_state(local, parameters, task.start)
     neighbors = topology.graph.neighbors[me]
     weights = np.array([weight for _, weight in topology.graph.mixing[me]])
     n, p = state.X.shape
@@ -48,7 +49,7 @@ def main() -> None:
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     total = comm.reduce(cpu)
     everybody = comm.gather(state.X)
-    if me == 0:
+    if everybody is not None:  # at rank 0
         bits = hashlib.sha256(b"".join(X.tobytes() for X in everybody)).hexdigest()
         print(json.dumps({"seconds": seconds, "cpu_seconds": total, "bits": bits}))
 

@@ -3,10 +3,23 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from networks import make_topology
 
 from thanos_peer.errors import ConfigError
-from thanos_peer.plots import Curve, draw_panels, draw_topology, layout, require_matplotlib
+from thanos_peer.plots import (
+    DARK,
+    LIGHT,
+    Curve,
+    colormap,
+    draw_panels,
+    draw_topology,
+    has_scales,
+    layout,
+    proportion,
+    readable,
+    require_matplotlib,
+)
 from thanos_peer.topology import families
 from thanos_peer.topology.graph import Graph
 
@@ -36,10 +49,9 @@ def test_the_picture_has_a_line_for_every_edge_and_a_dot_for_every_peer(tmp_path
     draw_topology(make_topology(family="star", d=6), tmp_path / "net.svg")
     root = ET.parse(tmp_path / "net.svg").getroot()  # noqa: S314
     names = [group.get("id", "") for group in root.iter(f"{SVG}g")]
-    axes = next(group for group in root.iter(f"{SVG}g") if group.get("id") == "axes_1")
-    lines = [group for group in axes.iter(f"{SVG}g") if group.get("id", "").startswith("line2d")]
+    lines = next(group for group in root.iter(f"{SVG}g") if group.get("id", "").startswith("LineCollection"))
     dots = next(group for group in root.iter(f"{SVG}g") if group.get("id", "").startswith("PathCollection"))
-    assert len(lines) == 5
+    assert len(list(lines.iter(f"{SVG}path"))) == 5
     assert len(list(dots.iter(f"{SVG}use")) or list(dots.iter(f"{SVG}path"))) >= 6
     assert any(name.startswith("text") for name in names)
 
@@ -88,6 +100,54 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
         require_matplotlib()
     with pytest.raises(ConfigError, match="pictures need matplotlib"):
         draw_topology(make_topology(), tmp_path / "net.svg")
+
+
+def test_the_weights_of_few_edges_are_written_beside_them(tmp_path):
+    for d, is_written in [(6, True), (40, False)]:
+        draw_topology(make_topology(family="ring", d=d), tmp_path / "net.svg")
+        assert ("<!-- 0.333 -->" in (tmp_path / "net.svg").read_text()) is is_written
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_words_on_a_color_can_be_read(theme):
+    colors = colormap(theme.curves[0], theme.paper, theme.curves[1])
+    for share in np.linspace(0, 1, 21):
+        on = to_hex(colors(share))
+        assert contrast(readable(colors(share), theme), on) == max(
+            contrast(theme.ink, on), contrast(theme.paper, on)
+        )
+
+
+def test_a_drawing_is_as_tall_as_its_graph_and_never_very_flat():
+    path, grid, ring = (proportion(make_topology(family=name, d=12).graph) for name in ("path", "grid", "ring"))
+    assert path == 0.45 < grid < 0.9 < ring == pytest.approx(1)
+    assert proportion(make_topology(family="complete", d=1).graph) == 0.45
+
+
+def test_a_scale_is_drawn_only_for_what_differs():
+    assert has_scales(make_topology(family="ring", d=6).graph) == (False, False)
+    assert has_scales(make_topology(family="star", d=6).graph) == (True, False)
+    assert has_scales(make_topology(family="path", d=6).graph) == (True, False)
+    assert has_scales(make_topology(family="erdos-renyi", d=12).graph) == (True, True)
+    assert has_scales(make_topology(family="complete", d=1).graph) == (False, False)
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_ink_can_be_read_on_paper_and_curves_stand_out_from_it(theme):
+    assert contrast(theme.ink, theme.paper) > 7
+    assert all(contrast(curve, theme.paper) > 3 for curve in theme.curves)
+
+
+def contrast(one, other):
+    """As web pages are judged: 1 is none, 21 is black on white."""
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(color):
+    channels = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def test_more_curves_than_styles_are_all_drawn(tmp_path):

@@ -70,7 +70,7 @@ def prox(regularizer, X):
 
 def test_a_run_directory_holds_these_files_and_no_others(finished):
     found = {str(path.relative_to(finished.path)) for path in finished.path.rglob("*") if path.is_file()}
-    peers = {f"peers/{i:02}.npz" for i in range(D)}
+    peers = {f"peers/{i:02}.{end}" for i in range(D) for end in ("npz", "csv", "json")}
     assert found == {"run.json", "topology.toml", "history.csv", "summary.json", "summary.txt", *peers}
 
 
@@ -126,11 +126,44 @@ def test_every_peer_has_its_x_its_d_and_the_sparse_prox_of_x(finished):
     regularizer = finished.topology.problem.regularizer
     for i in range(D):
         with np.load(finished.path / "peers" / f"{i:02}.npz", allow_pickle=False) as saved:
-            assert set(saved.files) == {"X", "D", "sparse"}
+            assert set(saved.files) == {
+                "X",
+                "D",
+                "sparse",
+                "polar",
+                "support",
+                "common",
+                "explained_variance_ratio",
+            }
             assert saved["X"].tobytes() == finished.network.X[i].tobytes()
             assert saved["D"].tobytes() == finished.network.D[i].tobytes()
             assert np.allclose(saved["sparse"], prox(regularizer, saved["X"]), rtol=0, atol=1e-15)
             assert saved["sparse"].shape == (N, P)
+            assert saved["common"] == pytest.approx(finished.network.X.mean(axis=0), abs=1e-15)
+
+
+def test_every_peer_has_its_share_of_the_summary_in_numbers(finished):
+    A = finished.instance.pooled.A
+    mean = finished.network.X.mean(axis=0)
+    U, _, Vt = np.linalg.svd(mean, full_matrices=False)
+    shares = ((A.T @ (U @ Vt)) ** 2).sum(axis=0) / (A**2).sum()
+    common = prox(finished.topology.problem.regularizer, mean)
+    kept = np.linalg.norm(common @ np.linalg.pinv(common) @ A) ** 2 / np.linalg.norm(A) ** 2
+    for i, (X, own_D) in enumerate(zip(finished.network.X, finished.network.D, strict=True)):
+        facts = finished.json(f"peers/{i:02}.json")
+        assert facts["explained_variance_ratio"] == pytest.approx(shares)
+        assert facts["explained_variance"] == pytest.approx(shares.sum())
+        assert facts["feasibility"] == pytest.approx(np.linalg.norm(X.T @ X - np.eye(P)))
+        sparse = prox(finished.topology.problem.regularizer, X)
+        parts = D * np.linalg.norm(own_D), np.linalg.norm(X - sparse), facts["feasibility"]
+        assert facts["epsilon_estimate"] == pytest.approx(max(parts))
+        assert facts["sparse_explained_variance"] == pytest.approx(kept)
+        assert facts["nonzeros"] == (sparse != 0).sum(axis=0).tolist()
+        assert facts["nonzero_rows"] == (sparse != 0).any(axis=1).sum()
+        assert facts["objective"] == finished.summary.objective
+        assert facts["epsilon"] == finished.summary.epsilon
+        assert (facts["id"], facts["round"], facts["is_done"]) == (i, ROUNDS, True)
+        assert facts["bytes_sent"] == ROUNDS * 2 * 2 * N * P * 8  # two neighbors, X and D
 
 
 def test_the_summary_in_numbers_can_be_checked(finished):

@@ -1,7 +1,6 @@
 """The words that mathematics and protocol share: an agent, a matrix, and what one agent says in a round."""
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +9,7 @@ AgentId: TypeAlias = int
 Matrix: TypeAlias = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class StopWord:
+class StopWord(NamedTuple):
     """What an agent says about stopping: for how long all is calm around it, and when to stop.
 
     Attributes:
@@ -23,8 +21,7 @@ class StopWord:
     after: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """All that an agent tells its neighbors in round k.
 
     Attributes:
@@ -33,6 +30,8 @@ class Block:
         D: Its gradient tracker, (n, p).
         eta: Its step size in this round.
         stop: Its word on stopping.
+        fallback: The earliest round from which it may have to start again; what it says of that is no part of
+            the round, and may differ when the block is said again.
     """
 
     k: int
@@ -40,6 +39,7 @@ class Block:
     D: Matrix
     eta: float
     stop: StopWord
+    fallback: int = 0
 
     def has_same_bits(self, other: "Block") -> bool:
         """Whether both say the same, to the last bit."""

@@ -4,16 +4,21 @@
     +-- ConfigError                 3   an option, an environment, a missing extra
     |   +-- TopologyError           3   the topology file, with all its mistakes
     |   +-- DataFileError           3   a data file that it names
+    |   +-- OwnCodeError            3   an objective or regularizer of the user's own
     +-- DivergenceError             4   a step left the numbers
     +-- ProtocolError               5   peers that cannot work together
     |   +-- LocalProtocolError          our own code broke a rule of the round
     |   +-- RemoteProtocolError         a neighbor did
-    |   +-- HandshakeError              neighbors differ in version, topology or shape
+    |   +-- HandshakeError              neighbors differ in version, topology, shape or names
+    |       +-- DoubleError             somebody else is at this peer's address
     +-- NeighborLostError           6   a neighbor was waited for longer than allowed
+    +-- CheckpointError             8   a state that cannot be saved, read, or gone on from
+    |   +-- StateLostError              it is gone, and the neighbors cannot make it up
+    |       +-- RunOverError                nor begin anew with this peer: they are done
     +-- PeerFailedError                 a peer that we launched failed; its exit code is ours
 
-Exit code 0 is success, 1 an error of ours that nobody foresaw, 2 a command line that click refuses,
-130 and 143 a run stopped by SIGINT or SIGTERM with its results kept.
+Exit code 7 says that `verify` or `chaos` found different bits. 0 is success, 1 an error of ours that nobody
+foresaw, 2 a command line that click refuses, 130 and 143 a run stopped by SIGINT or SIGTERM with its results kept.
 """
 
 import signal
@@ -21,11 +26,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+MOST_SHOWN = 20  # mistakes of one file
+LONGEST_KEY = 120  # characters of a key; those that mean anything are shorter
+
+
+def printable(text: str) -> str:
+    """A text whose control characters are spelled out: what a terminal is shown must not command it."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
 
 class ThanosPeerError(Exception):
-    """The root: whatever is raised on purpose."""
+    """The root: whatever is raised on purpose.
+
+    Attributes:
+        exit_code: Of a command that ends with it.
+        in_short: What the neighbors of a peer that ends with it are told.
+    """
 
     exit_code: int = 1
+    in_short: str = "an error"
 
 
 class ConfigError(ThanosPeerError):
@@ -44,7 +63,8 @@ class Mistake:
     has_value: bool = True
 
     def __str__(self) -> str:
-        return f"{self.key}{self._shown_value()}: {self.allowed}"
+        key = self.key if len(self.key) <= LONGEST_KEY else f"{self.key[: LONGEST_KEY - 3]}..."
+        return printable(f"{key}{self._shown_value()}: {self.allowed}")
 
     def _shown_value(self) -> str:
         if not self.has_value:
@@ -57,24 +77,41 @@ class Mistake:
 
 
 class TopologyError(ConfigError):
-    """A topology file that cannot be used, with all its mistakes together."""
+    """A topology file that cannot be used, with all its mistakes together.
 
-    def __init__(self, file: str, mistakes: Sequence[Mistake]) -> None:
+    Args:
+        file: Its name.
+        mistakes: The first of them are shown, so that no file fills a screen or a log.
+        more: How many there are besides that nobody looked at more closely.
+    """
+
+    def __init__(self, file: str, mistakes: Sequence[Mistake], *, more: int = 0) -> None:
         self.file = file
         self.mistakes = tuple(mistakes)
-        count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-        lines = "".join(f"\n  {mistake}" for mistake in mistakes)
-        super().__init__(f"{file}: {count}{lines}")
+        total = len(mistakes) + more
+        lines = [str(mistake) for mistake in mistakes[:MOST_SHOWN]]
+        lines += [f"and {total - len(lines)} more"] if total > len(lines) else []
+        count = "1 mistake" if total == 1 else f"{total} mistakes"
+        super().__init__("\n  ".join([f"{file}: {count}", *lines]))
 
 
 class DataFileError(ConfigError):
     """A data file that cannot be used."""
+
+    in_short = "its data cannot be used"
+
+
+class OwnCodeError(ConfigError):
+    """Code that a topology names: nobody has allowed it, or it cannot be used, or it has failed."""
+
+    in_short = "its own objective or regularizer failed"
 
 
 class DivergenceError(ThanosPeerError):
     """A step produced NaN or Inf, or X grew out of all bounds."""
 
     exit_code = 4
+    in_short = "its steps diverge"
 
     def __init__(self, *, agent: int, k: int, eta: float, what: str) -> None:
         self.agent, self.k, self.eta = agent, k, eta
@@ -105,13 +142,41 @@ class RemoteProtocolError(ProtocolError):
 
 
 class HandshakeError(ProtocolError):
-    """Two neighbors that cannot run together; the message names both and what differs."""
+    """Two peers that cannot run together; the message names both and what differs."""
+
+    in_short = "it cannot run together with another peer"
+
+
+class DoubleError(HandshakeError):
+    """A second peer with the same id, which nobody reaches; it leaves without a word in the first one's name."""
+
+    in_short = ""
 
 
 class NeighborLostError(ThanosPeerError):
     """A neighbor did not speak for longer than the limit."""
 
     exit_code = 6
+    in_short = "it gave up waiting"
+
+
+class CheckpointError(ThanosPeerError):
+    """A state that cannot be saved, read, or gone on from; the message names the file and what to do."""
+
+    exit_code = 8
+    in_short = "it cannot save or read its state"
+
+
+class StateLostError(CheckpointError):
+    """A state that is gone, and that no neighbor can make up."""
+
+    in_short = "its state is lost"
+
+
+class RunOverError(StateLostError):
+    """A state that is gone, when all neighbors have their results."""
+
+    in_short = "its state is lost, and the run is over"
 
 
 class PeerFailedError(ThanosPeerError):

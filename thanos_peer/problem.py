@@ -1,62 +1,40 @@
-"""From a topology to the agents' mathematics: objectives, regularizers, rules, and the common start."""
+"""From a topology to the agents' mathematics: what each of them brings, and all of it together in one place."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from thanos_peer.algorithm import conditions, reference
 from thanos_peer.algorithm.measures import WholeProblem
-from thanos_peer.algorithm.objectives import SparsePCA
-from thanos_peer.algorithm.regularizers import L1, L21, Regularizer, Zero
-from thanos_peer.algorithm.schedules import (
-    BarzilaiBorwein,
-    ConstantSmoothing,
-    ConstantStep,
-    DecreasingSmoothing,
-    Smoothing,
-    StepRule,
-)
-from thanos_peer.algorithm.stiefel import (
-    leading_left_singular_vectors,
-    random_point,
-    rotation_distance,
-    signed_permutation_distance,
-)
+from thanos_peer.algorithm.objectives import Objective, SparsePCA
+from thanos_peer.algorithm.stiefel import rotation_distance, signed_permutation_distance
 from thanos_peer.algorithm.thanos import LocalProblem, Parameters
 from thanos_peer.block import AgentId, Matrix
-from thanos_peer.errors import ConfigError
+from thanos_peer.errors import ConfigError, DataFileError
+from thanos_peer.own_code import OwnObjective, check_allowed
+from thanos_peer.phases import Findings, Phase
+from thanos_peer.preparation import NOTHING_LEFT, Share, pooled_findings
+from thanos_peer.rules import regularizer_of
+from thanos_peer.samples import Moments
 from thanos_peer.topology import Topology
-from thanos_peer.topology.data import samples_of, synthetic_samples
+from thanos_peer.topology.data import moments_of, samples_of
 
 
-def parameters_of(topology: Topology) -> Parameters:
-    """The rules that all agents follow."""
-    return Parameters(topology.algorithm.beta, _step_rule(topology), _smoothing(topology))
+def share_of(topology: Topology, agent: AgentId) -> Share:
+    """What one agent brings; of the data files only its own is read."""
+    return Share(topology, agent, _data_of(topology, [agent])[0])
 
 
-def regularizer_of(topology: Topology, *, mu: float) -> Regularizer:
-    """mu r(X), with the r of the topology."""
-    kinds: dict[str, type[L1 | L21]] = {"l1": L1, "l21": L21}
-    kind = kinds.get(topology.problem.regularizer)
-    return Zero() if kind is None else kind(mu)
-
-
-def start_of(topology: Topology) -> Matrix:
-    """The X^(0) that all agents begin with, (n, p); every host finds the same from the file alone."""
-    n, p, start = topology.problem.n, topology.problem.p, topology.algorithm.start
-    if start.kind == "random":
-        return random_point(n, p, np.random.default_rng(start.seed))
-    data = topology.problem.data
-    assert data.kind == "synthetic", "checked when the file was loaded"  # noqa: S101
-    samples = np.vstack(synthetic_samples(data, n=n, d=topology.d))
-    return leading_left_singular_vectors(samples.T, p)
-
-
-def local_problem(topology: Topology, agent: AgentId) -> LocalProblem:
-    """What one agent minimises; of the data files only its own is read."""
-    share = regularizer_of(topology, mu=(topology.problem.mu or 0.0) / topology.d)
-    return LocalProblem(agent, SparsePCA(samples_of(topology, [agent])[0].T), share)
+def _data_of(topology: Topology, agents: Sequence[AgentId]) -> list[Moments | Objective]:
+    """What some agents bring: samples that are fixed, files that the network may have to prepare, or own code."""
+    check_allowed(topology)
+    if topology.problem.objective is not None:
+        return [OwnObjective(topology, rows) for rows in samples_of(topology, agents)]
+    if topology.problem.data.kind == "synthetic":
+        return [SparsePCA(rows.T) for rows in samples_of(topology, agents)]
+    return [moments_of(topology, agent) for agent in agents]
 
 
 @dataclass(frozen=True)
@@ -68,12 +46,25 @@ class Instance:
         parameters: The rules that all agents follow.
         local_problems: What each agent minimises, in order of id.
         start: The common X^(0), (n, p).
+        shares: What each agent brings.
+        found: What the agents find before they minimise, as somebody finds it who sees all of them.
     """
 
     topology: Topology
     parameters: Parameters
     local_problems: tuple[LocalProblem, ...]
     start: Matrix
+    shares: tuple[Share, ...]
+    found: Findings
+
+    def plan(self, agent: AgentId) -> tuple[Phase, ...]:
+        """The phases of one agent."""
+        return self.shares[agent].plan()
+
+    @property
+    def is_pca(self) -> bool:
+        """Whether the objective is sparse PCA."""
+        return all(isinstance(local.f, SparsePCA) for local in self.local_problems)
 
     @cached_property
     def pooled(self) -> SparsePCA:
@@ -83,7 +74,7 @@ class Instance:
             ConfigError: An agent has another objective, which cannot be pooled.
         """
         pcas = [local.f for local in self.local_problems if isinstance(local.f, SparsePCA)]
-        if len(pcas) < len(self.local_problems):
+        if not self.is_pca:
             raise ConfigError("only sparse PCA can be pooled: with another objective there is no reference X*")
         return SparsePCA.pooled(pcas)
 
@@ -94,8 +85,36 @@ class Instance:
             [local.f for local in self.local_problems], [local.g for local in self.local_problems]
         )
 
+    def divided_by(self, overall: float | None) -> "Instance":
+        """The same network, whose agents have found that they divide all samples by this; None for nothing.
+
+        That need not be what somebody finds who sees all of them: their start may have been cut short. What they
+        minimise is to be measured, though.
+        """
+        if overall is None or not self.is_divided:
+            return self
+        if overall not in self._divided:
+            found = {**self.found, "overall": np.array(overall)}
+            both = zip(self.local_problems, self.shares, strict=True)
+            own = tuple(replace(local, f=share.objective(found)) for local, share in both)
+            self._divided[overall] = replace(self, local_problems=own, found=found)
+        return self._divided[overall]
+
+    @cached_property
+    def _divided(self) -> dict[float, "Instance"]:
+        return {}
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether the agents divide all samples by something that they find."""
+        return "overall" in self.found
+
     def solve_reference(self) -> reference.Reference:
-        """The centralised X*, from the same start."""
+        """The centralised X*, from the same start; it is solved once."""
+        return self._reference
+
+    @cached_property
+    def _reference(self) -> reference.Reference:
         g = regularizer_of(self.topology, mu=self.topology.problem.mu or 0.0)
         return reference.solve(self.pooled, g, self.start, lipschitz=self.pooled.lipschitz())
 
@@ -107,14 +126,25 @@ class Instance:
 
 def build(topology: Topology) -> Instance:
     """The whole network of a topology."""
-    g = regularizer_of(topology, mu=(topology.problem.mu or 0.0) / topology.d)
+    return assemble(topology, _data_of(topology, range(topology.d)))
+
+
+def assemble(topology: Topology, data: Sequence[Moments | Objective]) -> Instance:
+    """The whole network of agents that bring this, in order of id."""
+    shares = [Share(topology, i, own) for i, own in enumerate(data)]
+    found = pooled_findings(topology, shares)
+    prepared = [share.prepare_main(found) for share in shares]
+    pcas = [each.local.f for each in prepared if isinstance(each.local.f, SparsePCA)]
+    if len(pcas) == len(shares) and all(f.variance() == 0 for f in pcas):
+        raise DataFileError(NOTHING_LEFT)
+    g = prepared[0].local.g
     return Instance(
         topology,
-        parameters_of(topology),
-        tuple(
-            LocalProblem(i, SparsePCA(rows.T), g) for i, rows in enumerate(samples_of(topology, range(topology.d)))
-        ),
-        start_of(topology),
+        prepared[0].parameters,
+        tuple(LocalProblem(each.local.agent, each.local.f, g) for each in prepared),
+        prepared[0].start,
+        tuple(shares),
+        found,
     )
 
 
@@ -135,17 +165,3 @@ def proven_parameters(instance: Instance) -> tuple[float, float]:
     with np.errstate(over="ignore"):
         beta = conditions.beta_bound(constants)
         return float(beta), float(conditions.eta_bound(constants, beta))
-
-
-def _step_rule(topology: Topology) -> StepRule:
-    step = topology.algorithm.step
-    return ConstantStep(step.eta) if step.rule == "constant" else BarzilaiBorwein(step.first)
-
-
-def _smoothing(topology: Topology) -> Smoothing:
-    smoothing = topology.algorithm.smoothing
-    if smoothing is None:  # DESTINY: nothing to smooth, any sigma will do
-        return ConstantSmoothing(1.0)
-    if smoothing.rule == "constant":
-        return ConstantSmoothing(smoothing.sigma)
-    return DecreasingSmoothing(smoothing.sigma0, smoothing.exponent)

@@ -1,14 +1,16 @@
 """What a run leaves behind: a directory that says what ran, how it went, and what came out.
 
-run.json       what ran: topology digest, versions, seeds, command
+run.json       what ran: topology digest, versions, seeds, command; names of the features, if there are any
 topology.toml  the file itself
 history.csv    a line per round, appended as the run goes
-peers/07.npz   for every peer its X, its D and the sparse prox(X); from a network run also
-peers/07.json  how it ended and what went over its edges,
+peers/07.npz   for every peer its X, its D and the sparse prox(X), and more: see `loadings/files.py`
+peers/07.csv   its loadings by feature
+peers/07.json  the result in numbers; from a network run also how it ended and what went over its edges,
 peers/07.log   what it said,
 peers/07.traj  and its X over the rounds, if kept
 summary.json   the result in numbers
 summary.txt    the same in words
+report/        the same as a page and pictures, made afterwards by `thanos-peer report`
 """
 
 import csv
@@ -17,20 +19,28 @@ import platform
 import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
+import tomlkit
 
 from thanos_peer import __version__
 from thanos_peer.algorithm.reference import TARGET, Reference
 from thanos_peer.algorithm.stiefel import orthonormal_basis, polar
 from thanos_peer.block import AgentId, Matrix
-from thanos_peer.errors import ConfigError
+from thanos_peer.durable import make_directory
+from thanos_peer.errors import CheckpointError, ConfigError
+from thanos_peer.loadings.files import read_block, read_facts, write_facts, write_loadings
+from thanos_peer.loadings.findings import Findings, count_in, estimated_epsilon, facts_of_loadings
+from thanos_peer.preparation import applied
 from thanos_peer.problem import Instance
 from thanos_peer.simulate import Ended, Network, Row, ending_of
 from thanos_peer.topology import Topology
+from thanos_peer.topology.anchor import anchored
+from thanos_peer.topology.data import features_of
 
 
 def cells_of(row: Row) -> dict[str, float | int | None]:
@@ -50,10 +60,12 @@ class RunDirectory:
     def __init__(self, path: Path, topology: Topology, *, engine: str) -> None:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ConfigError(f"{path} exists already; choose another directory with --out, or remove it")
+        self._features = [features_of(topology, i) for i in range(topology.d)]  # while the files are there
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
-        shutil.copyfile(topology.file, path / "topology.toml")
-        _write_json(path / "run.json", _describe(topology, engine))
+        _copy_topology(topology, path / "topology.toml")
+        features = next((list(names) for names in self._features if names is not None), None)
+        _write_json(path / "run.json", _describe(topology, engine) | {"features": features})
         self._history = (path / "history.csv").open("a", encoding="utf-8", newline="", buffering=1)
         self._writer: csv.DictWriter[str] | None = None
 
@@ -73,9 +85,27 @@ class RunDirectory:
 
     def finish(self, network: Network, instance: Instance, summary: "Summary") -> None:
         """Write what came out."""
-        sigma = instance.parameters.smoothing.sigma(network.k)
+        sigma, topology = instance.parameters.smoothing.sigma(network.k), instance.topology
+        common = network.X.mean(axis=0)
+        shares = _explained_by_each(instance, polar(common)) if instance.is_pca else None
         for local, X, D in zip(instance.local_problems, network.X, network.D, strict=True):
-            PeerFiles(self.path, instance.topology, local.agent).write(X, D, local.g.prox(X, sigma))
+            mean, scale = applied(topology, instance.found)
+            sparse = local.g.prox(X, sigma)
+            findings = Findings(
+                features=self._features[local.agent],
+                mean=mean,
+                scale=scale,
+                overall=network.overall,
+                samples=count_in(instance.found),
+                common=common,
+                objective=summary.objective,
+                explained_variance_ratio=shares,
+                sparse_explained_variance=summary.sparse_variance_explained,
+                epsilon=summary.epsilon,
+                epsilon_estimate=estimated_epsilon(topology.d, X, D, sparse),
+            )
+            facts = _facts_of_agent(network, topology, local.agent)
+            PeerFiles(self.path, topology, local.agent).write(X, D, sparse, facts, findings)
         self.write_summary(summary)
 
     def write_summary(self, summary: "Summary") -> None:
@@ -91,24 +121,83 @@ class PeerFiles:
         self._directory = out / "peers"
         stem = self._directory / f"{agent:0{len(str(topology.d - 1))}}"
         self.result, self.facts = stem.with_suffix(".npz"), stem.with_suffix(".json")
+        self.table = stem.with_suffix(".csv")
         self.log, self.trajectory = stem.with_suffix(".log"), stem.with_suffix(".traj")
 
-    def prepare(self) -> None:
-        """Make the directory, and refuse to overwrite a result.
+    def prepare(self, *, is_resumed: bool = False) -> None:
+        """Make the directory, and refuse to overwrite a finished result, unless the run that wrote it goes on.
 
         Raises:
             ConfigError: This peer's result is there already.
+            CheckpointError: The directory cannot be made.
         """
-        if self.result.exists():
+        if self.result.exists() and self.is_finished is not False and not is_resumed:
             raise ConfigError(f"{self.result} exists already; choose another directory with --out, or remove it")
-        self._directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot write the results to {self._directory}: {error.strerror}; mend it, or give a "
+                "directory that can be written to with --out"
+            ) from error
 
-    def write(self, X: Matrix, D: Matrix, sparse: Matrix, facts: dict[str, Any] | None = None) -> None:
+    @property
+    def is_finished(self) -> bool | None:
+        """Whether the result is that of the last round; None if there is none, or nothing is said of it."""
+        facts = self._facts_there()
+        return facts.get("is_done") if self.result.exists() else None
+
+    def finished_round(self, digest: str) -> int | None:
+        """The last round of a finished run of this topology; None if there is no such result."""
+        facts = self._facts_there()
+        return facts["round"] if self.is_finished and facts.get("digest") == digest else None
+
+    @property
+    def finished_after(self) -> int:
+        """The rounds of all phases of a finished run, as they are counted to neighbors."""
+        facts = self._facts_there()
+        return sum(facts.get("rounds_by_phase", {}).values()) or int(facts["round"])
+
+    @property
+    def finished_epoch(self) -> int:
+        """The epoch that a finished run ended in."""
+        return int(self._facts_there().get("epoch", 0))
+
+    def withdraw(self) -> None:
+        """Let the result not count as finished: the network has begun anew.
+
+        Raises:
+            CheckpointError: It cannot be removed.
+        """
+        try:
+            self.facts.unlink(missing_ok=True)
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot remove {self.facts}, which belongs to an earlier epoch: {error.strerror}; nothing is "
+                "lost: mend it and start this peer again with the same command"
+            ) from error
+
+    def _facts_there(self) -> dict[str, Any]:
+        try:
+            facts: dict[str, Any] = json.loads(self.facts.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return facts
+
+    def write(
+        self,
+        X: Matrix,
+        D: Matrix,
+        sparse: Matrix,
+        facts: dict[str, Any] | None = None,
+        findings: Findings | None = None,
+    ) -> None:
         """Write what came out."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        np.savez(self.result, X=X, D=D, sparse=sparse)
+        findings = findings or Findings()
+        make_directory(self._directory)
+        write_loadings(self.result, X, D, sparse, findings)
         if facts is not None:
-            _write_json(self.facts, facts)
+            write_facts(self.facts, facts | facts_of_loadings(X, sparse, findings))
 
 
 class Outcome(Ended, Protocol):
@@ -126,7 +215,11 @@ class NetworkOutcome:
     X: Matrix
     D: Matrix
     eta: Matrix
+    overall: float | None
     rounds: tuple[int, ...]
+    rounds_by_phase: Mapping[str, int]
+    phases_cut_short: Sequence[str]
+    seconds: float
     is_done: bool
     has_converged: bool
 
@@ -146,26 +239,39 @@ def load_outcome(out: Path, topology: Topology) -> NetworkOutcome:
 
     Raises:
         ConfigError: A peer has left nothing.
+        DataFileError: What it has left is damaged, or of another shape.
     """
     files = [PeerFiles(out, topology, i) for i in range(topology.d)]
     absent = [str(file.facts) for file in files if not file.facts.exists()]
     if absent:
         raise ConfigError(f"{len(absent)} of {topology.d} peers left no result, among them {absent[0]}")
-    facts = [json.loads(file.facts.read_text(encoding="utf-8")) for file in files]
-    arrays = [_load_arrays(file.result) for file in files]
+    facts = [read_facts(file.facts) for file in files]
+    shape = (topology.problem.n, topology.problem.p)
+    blocks = [read_block(file.result, shape) for file in files]
     return NetworkOutcome(
-        X=np.array([each["X"] for each in arrays]),
-        D=np.array([each["D"] for each in arrays]),
-        eta=np.array([fact["eta"] for fact in facts]),
-        rounds=tuple(fact["round"] for fact in facts),
-        is_done=all(fact["is_done"] for fact in facts),
-        has_converged=all(fact["has_converged"] for fact in facts),
+        X=np.array([X for X, _ in blocks]),
+        D=np.array([D for _, D in blocks]),
+        eta=np.array([fact.eta for fact in facts]),
+        overall=facts[0].overall,
+        rounds=tuple(fact.round for fact in facts),
+        rounds_by_phase=min(
+            (fact.rounds_by_phase or {topology.algorithm.method: fact.round} for fact in facts),
+            key=lambda rounds: sum(rounds.values()),
+        ),
+        phases_cut_short=facts[0].phases_cut_short,
+        seconds=max(fact.seconds for fact in facts),
+        is_done=all(fact.is_done for fact in facts),
+        has_converged=all(fact.has_converged for fact in facts),
     )
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The result of a run in numbers. X is the mean of all agents' X_i moved to the manifold."""
+    """The result of a run in numbers. X is the mean of all agents' X_i moved to the manifold.
+
+    The variance explained is known for sparse PCA only. `rounds` are those of the phase that minimises;
+    messages and bytes are of all phases.
+    """
 
     name: str
     digest: str
@@ -174,8 +280,8 @@ class Summary:
     seconds: float
     agents: int
     objective: float
-    variance_explained: float
-    sparse_variance_explained: float
+    variance_explained: float | None
+    sparse_variance_explained: float | None
     nonzeros: int
     entries: int
     nonzero_rows: int
@@ -190,20 +296,37 @@ class Summary:
     distance: float | None = None
     aligned_distance: float | None = None
     gap: float | None = None
+    rounds_by_phase: dict[str, int] = field(default_factory=dict)
+    phases_cut_short: list[str] = field(default_factory=list)
 
     def in_words(self) -> str:
         """A few lines for a person."""
         lines = [
             f"{self.name}: {self.agents} agents, {self.rounds} rounds in {self.seconds:.1f} s; {self.ending}.",
             f"  objective           {self.objective:.9g}",
-            f"  variance explained  {self.variance_explained:.2%} (sparse: {self.sparse_variance_explained:.2%})",
+            *self._words_on_variance(),
             f"  non-zeros           {self.nonzeros} of {self.entries}, in {self.nonzero_rows} of {self.rows} rows",
             f"  feasibility         {self.feasibility:.2e}  (mean of ||X_i'X_i - I||)",
             f"  consensus           {self.consensus:.2e}  (largest ||X_i - mean||)",
             f"  stationarity        epsilon = {self.epsilon:.2e} certified, with sigma = {self.sigma:.3g}",
+            *self._words_on_phases(),
             f"  traffic             {self.messages:,} messages, {self.payload_bytes:,} bytes of X and D",
         ]
         return "\n".join(lines + self._words_on_reference())
+
+    def _words_on_phases(self) -> list[str]:
+        if len(self.rounds_by_phase) < 2:
+            return []
+        phases = ", ".join(f"{name} {rounds}" for name, rounds in self.rounds_by_phase.items())
+        cut = "".join(f"; {name} was cut short by its max_rounds" for name in self.phases_cut_short)
+        return [f"  rounds by phase     {phases}{cut}"]
+
+    def _words_on_variance(self) -> list[str]:
+        if self.variance_explained is None:
+            return []
+        return [
+            f"  variance explained  {self.variance_explained:.2%} (sparse: {self.sparse_variance_explained:.2%})"
+        ]
 
     def _words_on_reference(self) -> list[str]:
         if self.reference_residual is None:
@@ -221,6 +344,7 @@ def summarize(
 ) -> Summary:
     """Sum up a run that ended with `row`."""
     topology, mean = instance.topology, network.X.mean(axis=0)
+    messages = sum(network.rounds_by_phase.values()) * topology.messages_per_round
     sparse = instance.local_problems[0].g.prox(mean, row.sigma)
     return Summary(
         name=topology.name,
@@ -230,8 +354,8 @@ def summarize(
         seconds=seconds,
         agents=topology.d,
         objective=row.objective,
-        variance_explained=_explained(instance, polar(mean)),
-        sparse_variance_explained=_explained(instance, orthonormal_basis(sparse)),
+        variance_explained=explained(instance, polar(mean)) if instance.is_pca else None,
+        sparse_variance_explained=explained(instance, orthonormal_basis(sparse)) if instance.is_pca else None,
         nonzeros=int(np.count_nonzero(sparse)),
         entries=sparse.size,
         nonzero_rows=int(np.count_nonzero(sparse.any(axis=1))),
@@ -240,18 +364,53 @@ def summarize(
         consensus=row.consensus,
         epsilon=row.stationarity.epsilon,
         sigma=row.sigma,
-        messages=row.round * topology.messages_per_round,
-        payload_bytes=row.round * topology.messages_per_round * topology.payload_per_message,
+        messages=messages,
+        payload_bytes=messages * topology.payload_per_message,
         reference_residual=None if reference is None else reference.residual,
         distance=row.distance,
         aligned_distance=row.aligned_distance,
         gap=row.gap,
+        rounds_by_phase=dict(network.rounds_by_phase),
+        phases_cut_short=list(network.phases_cut_short),
     )
 
 
-def _explained(instance: Instance, X: Matrix) -> float:
+def explained(instance: Instance, X: Matrix) -> float:
     """The share of ||A||_F^2 that lies in the span of the orthonormal columns of X."""
     return -2 * instance.pooled.value(X) / instance.pooled.variance()
+
+
+def _facts_of_agent(network: Network, topology: Topology, agent: AgentId) -> dict[str, Any]:
+    """What a simulated agent has to say of the run, with the names that a peer uses."""
+    messages = sum(network.rounds_by_phase.values()) * topology.graph.degrees[agent]
+    return {
+        "id": agent,
+        "name": topology.name,
+        "digest": topology.digest,
+        "version": __version__,
+        "round": network.k,
+        "rounds_by_phase": dict(network.rounds_by_phase),
+        "phases_cut_short": list(network.phases_cut_short),
+        "is_done": network.is_done,
+        "has_converged": network.has_converged,
+        "eta": float(network.eta[agent]),
+        "messages_sent": messages,
+        "bytes_sent": messages * topology.payload_per_message,
+    }
+
+
+def _explained_by_each(instance: Instance, X: Matrix) -> Matrix:
+    """The same for each column by itself, (p,)."""
+    shares: Matrix = -(X * instance.pooled.gradient(X)).sum(axis=0) / instance.pooled.variance()
+    return shares
+
+
+def _copy_topology(topology: Topology, file: Path) -> None:
+    """As it is, unless it cannot be read without a file beside it."""
+    if topology.algorithm.start.kind == "file":
+        file.write_text(tomlkit.dumps(anchored(topology)), encoding="utf-8")
+    else:
+        shutil.copyfile(topology.file, file)
 
 
 def _describe(topology: Topology, engine: str) -> dict[str, Any]:
@@ -273,10 +432,9 @@ def _describe(topology: Topology, engine: str) -> dict[str, Any]:
     }
 
 
-def _load_arrays(path: Path) -> dict[str, Matrix]:
-    with np.load(path, allow_pickle=False) as arrays:
-        return dict(arrays)
-
-
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    path.write_bytes(_as_json(content))
+
+
+def _as_json(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()

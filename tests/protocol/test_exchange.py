@@ -187,6 +187,28 @@ def test_what_was_said_in_this_round_and_the_last_can_be_said_again():
     assert exchange.said(5).has_same_bits(block(ME, 5))
 
 
+def test_what_a_neighbor_may_have_to_start_again_with_can_be_said_again():
+    exchange = Exchange(ME, (5, 8))
+    for k in range(6):
+        exchange.publish(block(ME, k))
+        exchange.receive(5, block(5, k, fallback=max(0, k - 2)))
+        exchange.receive(8, block(8, k, fallback=k // 3))
+        exchange.take()
+    assert exchange.fallbacks == {5: 3, 8: 1}
+    assert [said.k for said in exchange.all_said()] == [1, 2, 3, 4, 5]
+    assert exchange.oldest == 1
+
+
+def test_one_that_has_started_again_knows_what_it_said_and_takes_nothing_early_for_wrong():
+    exchange = Exchange(ME, (5,), 4, said=[block(ME, k) for k in (2, 3)], fallbacks={5: 2}, is_again=True)
+    exchange.publish(block(ME, 4))
+    assert [exchange.said(k) is not None for k in (1, 2, 3, 4, 5)] == [False, True, True, True, False]
+    assert not exchange.receive(5, block(5, 9, fallback=3))
+    assert exchange.missing() == (5,)
+    assert exchange.fallbacks == {5: 3}
+    assert exchange.receive(5, block(5, 4))
+
+
 def test_an_agent_alone_needs_only_its_own_block():
     exchange = Exchange(ME, ())
     for k in range(3):
@@ -208,3 +230,12 @@ def test_any_order_and_repetition_of_deliveries_gives_the_same_blocks(neighbors,
         taken = exchange.take()
         assert len(taken) == len(everybody)
         assert all(said.has_same_bits(block(j, k)) for said, j in zip(taken, everybody, strict=True))
+
+
+def test_a_neighbor_that_never_gets_ahead_with_its_fallback_cannot_fill_the_memory():
+    exchange = Exchange(0, [1], most_said=10)
+    for k in range(50):
+        exchange.publish(block(0, k))
+        exchange.receive(1, block(1, k, fallback=0))
+        exchange.take()
+    assert [said.k for said in exchange.all_said()] == list(range(39, 50))

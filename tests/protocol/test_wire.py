@@ -1,5 +1,7 @@
 import json
+import re
 import struct
+import tracemalloc
 from pathlib import Path
 
 import msgpack
@@ -28,9 +30,11 @@ blocks = st.builds(
     matrices,
     st.floats(0, 1e300),
     st.builds(StopWord, counts, st.none()),
-)
-hellos = st.builds(Hello, counts, words, counts, counts, words.map(lambda w: w[:16]), words, st.booleans())
-messages = blocks | hellos | st.builds(Bye, counts, words)
+    counts,
+).map(lambda block: block._replace(fallback=min(block.fallback, block.k)))
+short = words.map(lambda word: word[:16])
+hellos = st.builds(Hello, counts, words, counts, counts, short, words, st.booleans(), *[counts] * 4, words, words)
+messages = blocks | hellos | st.builds(Bye, counts, words, counts)
 
 
 def is_same(one, other):
@@ -71,7 +75,7 @@ def decode_or_refuse(frame, codec=CODEC):
     return True
 
 
-@settings(max_examples=4000)
+@settings(max_examples=6500)
 @given(st.binary(max_size=400))
 def test_garbage_is_refused_and_nothing_else_happens(frame):
     decode_or_refuse(frame)
@@ -84,7 +88,7 @@ junk = st.recursive(
 )
 
 
-@settings(max_examples=3000)
+@settings(max_examples=500)
 @given(st.lists(junk, max_size=14) | junk)
 def test_well_formed_msgpack_of_any_shape_is_refused_or_sound(value):
     decode_or_refuse(msgpack.packb(value))
@@ -128,14 +132,17 @@ HUGE = struct.pack("<12d", *[1e300] * 12)
         (6, -1, "stop fields"),
         (7, "soon", "stop fields"),
         (7, 7, "announces round 7 as the last, which is past"),
-        (8, "float32", "agreed are float64"),
-        (8, "object", "agreed are float64"),
-        (9, [2, 3], r"of \[2, 3\]|shape \[2, 3\]"),
-        (9, [3, 2, 1], "shape"),
-        (10, b"", "not 96 bytes"),
-        (10, [1.0] * 12, "not 96 bytes"),
-        (10, NAN, "NaN or Inf"),
-        (10, INF, "NaN or Inf"),
+        (8, 8, "fallback that is not a round up to its own"),
+        (8, -1, "fallback"),
+        (8, True, "fallback"),
+        (9, "float32", "agreed are float64"),
+        (9, "object", "agreed are float64"),
+        (10, [2, 3], r"shape \(2, 3\); agreed are float64 of \(3, 2\)"),
+        (10, [3, 2, 1], "shape"),
+        (11, b"", "not 96 bytes"),
+        (11, [1.0] * 12, "not 96 bytes"),
+        (11, NAN, "NaN or Inf"),
+        (11, INF, "NaN or Inf"),
     ],
 )
 def test_a_block_with_a_wrong_field_is_refused_with_its_reason(place, value, complaint):
@@ -147,14 +154,14 @@ def test_a_block_with_a_wrong_field_is_refused_with_its_reason(place, value, com
 
 def test_huge_but_finite_numbers_are_sound():
     fields = fields_of(BLOCK)
-    fields[10] = HUGE
+    fields[11] = HUGE
     _, block = CODEC.decode(msgpack.packb(fields))
     assert (block.X == 1e300).all()
 
 
 def test_an_error_names_who_claims_to_have_sent_it_and_in_which_round():
     fields = fields_of(BLOCK)
-    fields[10] = NAN
+    fields[11] = NAN
     with pytest.raises(RemoteProtocolError, match="neighbor 4, round 7: ") as caught:
         CODEC.decode(msgpack.packb(fields))
     assert (caught.value.neighbor, caught.value.k) == (4, 7)
@@ -162,7 +169,7 @@ def test_an_error_names_who_claims_to_have_sent_it_and_in_which_round():
 
 @pytest.mark.parametrize("change", [lambda f: f[:-1], lambda f: [*f, 0], lambda f: f[:3], lambda _: 5])
 @pytest.mark.parametrize(
-    "message", [BLOCK, Hello(0, DIGEST, N, P, "float64", "1", is_asking=True), Bye(3, "done")]
+    "message", [BLOCK, Hello(0, DIGEST, N, P, "float64", "1", is_asking=True), Bye(3, "done", 2)]
 )
 def test_a_message_with_too_few_or_too_many_fields_is_refused(message, change):
     with pytest.raises(RemoteProtocolError):
@@ -175,9 +182,122 @@ def test_a_frame_beyond_the_limit_is_refused_before_it_is_looked_at():
 
 
 def test_every_message_fits_the_limit():
-    longest = Hello(2**53, "f" * 64, 2**53, 2**53, "x" * 16, "y" * 32, is_asking=True)
-    for message in (BLOCK, longest, Bye(2**53, "z" * 64)):
+    longest = Hello(2**53, "f" * 64, 2**53, 2**53, "x" * 16, "y" * 32, True, *[2**53] * 4, "z" * 128, "f" * 64)  # noqa: FBT003
+    for message in (BLOCK, longest, Bye(2**53, "z" * 64, 2**53)):
         assert len(CODEC.encode(2**53, message)) <= CODEC.largest_frame
+
+
+LARGE = Codec(DIGEST, n=10_000, p=10, dtype="float64")  # frames of 1.6 MB
+
+
+def refusal(frame, codec):
+    """What is said of a frame that has to be refused: one short line; and at what cost in memory."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteProtocolError) as caught:
+            codec.decode(frame)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    line = str(caught.value)
+    assert len(line) < 300
+    assert line.isascii()
+    assert line.isprintable()
+    return line, most
+
+
+@pytest.mark.parametrize(
+    "opening", [b"\xdd", b"\xdf", b"\xdb", b"\xc6", b"\xc9"], ids=["array", "map", "str", "bin", "ext"]
+)
+@pytest.mark.parametrize("place", range(12))
+def test_a_huge_declared_length_is_refused_at_no_cost(opening, place):
+    before = msgpack.packb([*fields_of(BLOCK)[:place], None])[:-1]
+    _, most = refusal(before + opening + b"\xff\xff\xff\xff" + b"\x01" * 40, CODEC)
+    assert most < 100_000
+
+
+@pytest.mark.parametrize("place", range(12))
+@pytest.mark.parametrize("depth", [20, 900, 990, 1010, 1022, 1500])
+def test_nesting_of_any_depth_is_refused_in_every_field(place, depth):
+    codec = Codec(DIGEST, n=100, p=2, dtype="float64")
+    fields = [msgpack.packb(field) for field in fields_of(BLOCK, Codec(DIGEST, n=N, p=P, dtype="float64"))]
+    fields[place] = b"\x91" * depth + b"\x00"
+    refusal(b"\x9c" + b"".join(fields), codec)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [b"\xdc\x00\x10" + b"\x80" * 16, b"\x91\x90", b"\x91" * 500 + b"\x00", b"\x9f" * 500, b"\x92\x80", b"\xa0"],
+    ids=["maps", "pairs", "towers", "open towers", "lists", "texts"],
+)
+@pytest.mark.parametrize("begin", [b"", b"\xdc\x00\x10", b"\x9f\x9f\x9f\x9f\x9f"])
+def test_a_large_frame_full_of_small_things_costs_little_memory(unit, begin):
+    frame = begin + unit * ((LARGE.largest_frame - len(begin)) // len(unit))
+    _, most = refusal(frame, LARGE)
+    assert most < 2 * len(frame)  # msgpack copies what follows a message
+
+
+def test_a_tree_of_arrays_in_a_large_frame_costs_little_memory():
+    tree = b"\x80"
+    for _ in range(4):
+        tree = b"\xdc\x00\x10" + tree * 16
+    _, most = refusal(b"\x9d" + tree * 13, LARGE)
+    assert most < 1_000_000
+
+
+def test_many_refused_frames_together_cost_no_more_than_one():
+    frame = b"\x9f" + (b"\x9f" + b"\x91\x91\x80" * 15) * 15
+    tracemalloc.start()
+    try:
+        results = LARGE.decode_all([frame, frame + b"\x00"] * 500)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert all(isinstance(result, RemoteProtocolError) for result in results)
+    assert most < 2_000_000
+
+
+@pytest.mark.parametrize("place", [9, 10])
+@pytest.mark.parametrize("value", [b"\xff" * 1_500_000, "\n" * 128, ["\x1b" * 128] * 16, [[[]]], {}])
+def test_what_stands_for_precision_or_shape_is_not_repeated_unless_short(place, value):
+    fields = fields_of(BLOCK)
+    fields[place] = value
+    line, _ = refusal(msgpack.packb(fields), LARGE)
+    assert line == "neighbor 4, round 7: has a precision or a shape of the wrong type"
+
+
+def test_a_sound_block_in_a_large_frame_is_heard():
+    block = Block(7, np.ones((10_000, 10)), np.zeros((10_000, 10)), 0.5, StopWord(1))
+    assert is_same(LARGE.decode(LARGE.encode(4, block))[1], block)
+
+
+any_text = st.text(max_size=140)
+LONGEST = {"dtype": 16, "digest": 64, "software": 32, "trouble": 128, "features": 64, "reason": 64}
+
+
+@settings(max_examples=500)
+@given(counts, st.sampled_from(list(LONGEST)), any_text)
+def test_no_text_that_is_accepted_could_forge_a_log_line(k, name, text):
+    message = Bye(k, text)
+    if name != "reason":
+        message = Hello(
+            **({"k": k, "digest": "", "n": N, "p": P, "dtype": "", "software": ""} | {name: text}), is_asking=True
+        )
+    frame = CODEC.encode(1, message)
+    if len(text) <= LONGEST[name] and text.isascii() and text.isprintable():
+        assert CODEC.decode(frame) == (1, message)
+    else:
+        refusal(frame, CODEC)
+
+
+@settings(max_examples=500)
+@given(messages, st.integers(0, 16), junk)
+def test_one_wrong_field_is_refused_in_one_short_printable_line_or_sound(message, place, value):
+    fields = fields_of(message)
+    fields[place % len(fields)] = value
+    frame = msgpack.packb(fields)
+    if not decode_or_refuse(frame):
+        refusal(frame, CODEC)
 
 
 @pytest.mark.parametrize("text", ["a\nb", "\x1b[31m", "\x7f", "caf\u00e9"])
@@ -210,7 +330,7 @@ def test_the_published_vectors_encode_and_decode(vector):
     if kind is Block:
         stop = StopWord(fields.pop("streak"), fields.pop("after"))
         X, D = np.array(fields.pop("X")), np.array(fields.pop("D"))
-        message = Block(fields["k"], X, D, fields["eta"], stop)
+        message = Block(fields["k"], X, D, fields["eta"], stop, fields["fallback"])
     else:
         message = kind(**fields)
     frame = bytes.fromhex(vector["frame"])
@@ -218,3 +338,35 @@ def test_the_published_vectors_encode_and_decode(vector):
     sender, decoded = codec.decode(frame)
     assert sender == vector["sender"]
     assert is_same(decoded, message)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(messages, st.sampled_from(["sound", "cut", "not finite"])), max_size=8))
+def test_many_frames_together_say_what_each_says_alone(drawn):
+    frames = []
+    for message, harm in drawn:
+        frame = CODEC.encode(1, message)
+        if harm == "cut":
+            frame = frame[:-1]
+        elif harm == "not finite" and isinstance(message, Block):
+            frame = frame[:-8] + np.array([np.inf]).tobytes()
+        frames.append(frame)
+    for frame, together in zip(frames, CODEC.decode_all(frames), strict=True):
+        if isinstance(together, RemoteProtocolError):
+            with pytest.raises(RemoteProtocolError, match=re.escape(str(together))):
+                CODEC.decode(frame)
+        else:
+            sender, alone = CODEC.decode(frame)
+            assert sender == together[0]
+            assert is_same(alone, together[1])
+
+
+@pytest.mark.parametrize("n", [10, 2000, 20_000])
+def test_a_block_that_is_kept_does_not_keep_all_that_came_with_it(n):
+    codec, numbers = Codec(DIGEST, n=n, p=3, dtype="float64"), np.ones((n, 3))
+    frames = [codec.encode(1, Block(k, numbers, numbers, 0.1, StopWord(), 0)) for k in range(64)]
+    _, kept = codec.decode_all(frames)[-1]
+    held = kept.X
+    while isinstance(held.base, np.ndarray):
+        held = held.base
+    assert held.nbytes <= max(2**18, 2 * kept.X.nbytes)

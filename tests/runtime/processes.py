@@ -1,8 +1,8 @@
 """Peers as real processes, and topology files on disk for them."""
 
 import contextlib
+import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -12,32 +12,45 @@ import numpy as np
 import tomlkit
 from networks import raw_topology
 
+from thanos_peer.loadings.findings import facts_of_loadings, findings_of
 from thanos_peer.problem import build
-from thanos_peer.results import load_outcome
+from thanos_peer.results import PeerFiles, load_outcome
+from thanos_peer.runtime.cluster import free_ports
+from thanos_peer.runtime.security import make_keys, secret_directory, with_keys, write_secrets
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import Topology, load
+from thanos_peer.topology.sections import is_local
 
 PATIENCE = 120.0
 
 
-def free_ports(count):
-    """Ports that nobody listens on right now."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-
-
-def write_topology(path: Path, family="ring", d=4, *, change=None, **draft) -> Topology:
-    """A new topology file with free ports, changed as wanted."""
+def write_topology(path: Path, family="ring", d=4, *, change=None, has_keys=False, **draft) -> Topology:
+    """A new topology file with free ports, changed as wanted; with keys, too, where others reach the peers."""
     raw = raw_topology(family, d, **({"max_rounds": 60, "tolerance": 0.0} | draft))
     for peer, port in zip(raw["peers"], free_ports(d), strict=True):
         peer["address"] = f"tcp://127.0.0.1:{port}"
     if change is not None:
         change(raw)
     path.write_text(tomlkit.dumps(raw), encoding="utf-8")
-    return load(path)
+    topology = load(path)
+    addresses = [
+        address for peer in topology.peers for address in (peer.address, peer.bind) if address is not None
+    ]
+    if has_keys or (topology.content.unencrypted is None and not all(map(is_local, addresses))):
+        return give_keys(topology)
+    return topology
+
+
+def own_name(name: str) -> str:
+    """A name for a topology that no test beside has: a peer is asked for its status by its run and id."""
+    return f"{name}-{os.getpid()}"
+
+
+def give_keys(topology: Topology) -> Topology:
+    """The same file with keys for all peers, their secrets beside it."""
+    keys = make_keys(topology)
+    write_secrets(secret_directory(topology.file), keys)
+    return with_keys(topology, topology.file, keys)
 
 
 def command(*arguments):
@@ -102,9 +115,13 @@ def simulated(topology: Topology) -> AgentNetwork:
 
 
 def assert_same_bits(out: Path, topology: Topology):
-    """The peers' results are those of the simulated network, to the last bit."""
+    """The peers' results are those of the simulated network, to the last bit, and so is what they know of them."""
     outcome, network = load_outcome(out, topology), simulated(topology)
     assert set(outcome.rounds) == {network.k}
     assert outcome.X.tobytes() == network.X.tobytes()
     assert outcome.D.tobytes() == network.D.tobytes()
     assert np.isfinite(outcome.X).all()
+    for agent in network.agents:
+        facts = json.loads(PeerFiles(out, topology, agent.id).facts.read_text(encoding="utf-8"))
+        known = facts_of_loadings(agent.main_state.X, agent.sparse(), findings_of(topology, agent, None))
+        assert {name: facts[name] for name in known} == known

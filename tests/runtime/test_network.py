@@ -5,6 +5,7 @@ import json
 import socket
 import subprocess
 import time
+from itertools import product
 
 import numpy as np
 import pytest
@@ -58,6 +59,31 @@ def test_a_network_of_processes_has_the_bits_of_one_process(tmp_path, family, d,
     assert load_outcome(tmp_path / "run", topology).has_converged == (topology.algorithm.tolerance > 0)
 
 
+CHOICES = list(product(["l1", "l21"], ["bb", "constant"], ["fixed", "decreasing"], [0.01, 0.0]))
+
+
+@pytest.mark.parametrize(
+    ("family", "choice"),
+    [(["ring", "star", "grid", "complete"][number % 4], choice) for number, choice in enumerate(CHOICES)]
+    + [(["complete", "ring", "star", "grid"][number % 4], choice) for number, choice in enumerate(CHOICES)],
+)
+def test_every_choice_of_the_algorithm_gives_the_bits_of_one_process(tmp_path, family, choice):
+    regularizer, step, smoothing, tolerance = choice
+    draft = {"regularizer": regularizer, "tolerance": tolerance, "max_rounds": 4000 if tolerance else 80}
+    topology = write_topology(
+        tmp_path / "net.toml",
+        family,
+        4,
+        change=with_step(CONSTANT_STEP) if step == "constant" else None,
+        **draft | ({"sigma": 0.5} if smoothing == "fixed" else {}),
+    )
+    assert topology.algorithm.step.rule == step
+    assert (topology.algorithm.smoothing.rule == "constant") == (smoothing == "fixed")
+    done = verify(topology, tmp_path / "run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert load_outcome(tmp_path / "run", topology).has_converged == (tolerance > 0)
+
+
 @pytest.mark.parametrize("regularizer", ["l1", "l21"])
 def test_the_papers_network_has_the_bits_of_one_process(tmp_path, regularizer):
     topology = write_topology(
@@ -70,15 +96,17 @@ def test_the_papers_network_has_the_bits_of_one_process(tmp_path, regularizer):
 def test_peers_started_by_hand_in_any_order_and_seconds_apart_have_the_same_bits(tmp_path):
     topology, out = write_topology(tmp_path / "net.toml", "ring", 8, max_rounds=100), tmp_path / "run"
     delays = np.random.default_rng(8).uniform(0, 20, size=8)
+    first, last = np.argmin(delays), np.argmax(delays)
     processes, began = [], time.monotonic()
     with contextlib.ExitStack() as stack:
         for agent in np.argsort(delays):
+            if agent == last:  # a busy machine may take as long to start the first
+                wait_until(lambda: "waiting" in said(out, first), "the first waits, and says so")
             time.sleep(max(0.0, began + delays[agent] - time.monotonic()))
             processes.append(start_peer(topology, agent, out))
             stack.enter_context(ended_afterwards(processes[-1]))
         assert [process.wait(60) for process in processes] == [0] * 8
     assert_same_bits(out, topology)
-    assert "waiting" in said(out, np.argmin(delays))
 
 
 def test_a_strangers_bytes_are_counted_and_dropped(tmp_path):
@@ -111,7 +139,9 @@ def test_edges_count_their_messages_bytes_and_waiting(tmp_path):
     first, second = (json.loads(PeerFiles(out, topology, i).facts.read_text(encoding="utf-8")) for i in (0, 1))
     sent, received = first["edges"]["1"], second["edges"]["0"]
     assert sent["messages_sent"] >= 50
-    assert 0 < received["messages_received"] <= sent["messages_sent"]
+    assert (
+        0 < received["messages_received"] <= sent["messages_sent"] + 1
+    )  # a Bye is said after the facts are written
     assert sent["bytes_sent"] > 50 * topology.payload_per_message
     assert sent["seconds_waited"] > 0
     assert sent["dropped"] == 0

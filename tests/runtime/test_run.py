@@ -34,7 +34,7 @@ def peers_of(launcher, count):
 
     def children():
         listed = subprocess.run(
-            ["ps", "-o", "pid=", "--ppid", str(launcher.pid)],  # noqa: S607
+            ["ps", "-o", "pid=", "--ppid", str(launcher.pid)],
             capture_output=True,
             text=True,
             check=False,

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 
@@ -10,16 +11,21 @@ import msgpack
 import numpy as np
 import pytest
 import zmq
+from runtime.namespaces import need
 from runtime.processes import (
     assert_same_bits,
     command,
     ended_afterwards,
+    give_keys,
+    own_name,
     said,
     start_peer,
     wait_until,
     write_topology,
 )
+from runtime.puppets import puppets_around
 
+from thanos_peer.protocol.wire import Bye
 from thanos_peer.results import PeerFiles
 
 
@@ -72,6 +78,28 @@ def test_the_id_comes_from_the_launchers_variable(pair, variable, tmp_path):
     assert "--id 7" in one_line_error(done, 3)
 
 
+@pytest.mark.parametrize(
+    ("name", "variables", "words"),
+    [
+        ("thanos-ring-4-7", {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "--id 7"),
+        ("thanos-ring", {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "which peer is this?"),
+        ("laptop-7", {}, "which peer is this?"),
+    ],
+)
+def test_the_id_comes_from_the_ordinal_of_a_pod_and_of_no_other_host(pair, tmp_path, name, variables, words):
+    need("unshare", "hostname")
+    start = command("start", "--topology", pair.file, "--out", tmp_path / "run")
+    done = subprocess.run(
+        ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name, *start],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=os.environ | variables,
+    )
+    assert words in one_line_error(done, 3)
+
+
 def test_a_rank_that_is_no_number_is_refused(pair):
     done = start_and_wait("--topology", pair.file, SLURM_PROCID="first")
     assert "SLURM_PROCID = 'first'" in one_line_error(done, 3)
@@ -96,6 +124,19 @@ def test_a_port_in_use_is_refused(pair, tmp_path):
     assert "in use" in error
 
 
+def test_a_port_in_use_is_refused_when_a_run_goes_on_too(tmp_path):
+    topology, out = write_topology(tmp_path / "net.toml", "path", 2, max_rounds=10**6), tmp_path / "run"
+    processes = [start_peer(topology, agent, out) for agent in (0, 1)]
+    with ended_afterwards(*processes):
+        state = tmp_path / "run.state"
+        wait_until(lambda: len(list(state.glob("0-*.ckpt"))) == 2, "rounds pass")
+        processes[0].send_signal(signal.SIGTERM)
+        assert processes[0].wait(30) == 143
+    with socket.create_server(("127.0.0.1", int(topology.peers[0].address.rsplit(":", 1)[1]))):
+        done = start_and_wait("--id", 0, "--topology", topology.file, "--out", out)
+    assert "in use" in one_line_error(done, 3)
+
+
 @pytest.mark.parametrize(
     ("bind", "why"),
     [
@@ -105,6 +146,7 @@ def test_a_port_in_use_is_refused(pair, tmp_path):
     ],
 )
 def test_an_address_that_cannot_be_listened_on_is_refused(pair, tmp_path, bind, why):
+    give_keys(pair)
     done = start_and_wait("--id", 0, "--topology", pair.file, "--out", tmp_path / "run", "--bind", bind)
     error = one_line_error(done, 3)
     assert bind in error
@@ -158,7 +200,7 @@ def test_another_protocol_version_is_refused_and_named(pair, tmp_path):
         speaker.send(msgpack.packb([2, 1, bytes.fromhex(pair.digest)[:16], 1, 0, "whatever version 2 says"]))
         assert process.wait(60) == 5
     answers = []
-    while listener.poll(0):
+    while listener.poll(0 if answers else 5000):
         answers.append(msgpack.unpackb(listener.recv()))
     speaker.close(linger=0)
     listener.close()
@@ -257,9 +299,9 @@ def test_peers_may_use_local_sockets(tmp_path):
     assert_same_bits(out, topology)
 
 
-def test_a_peer_that_comes_too_late_is_told_so(tmp_path):
+def test_a_peer_whose_state_is_lost_is_told_so_and_its_neighbor_says_so_too(tmp_path):
     topology, out = write_topology(tmp_path / "net.toml", "path", 2, max_rounds=10**6), tmp_path / "run"
-    processes = [start_peer(topology, agent, out, "--keep-every", 1) for agent in (0, 1)]
+    processes = [start_peer(topology, agent, out, "--keep-every", 1, "--survive", "nothing") for agent in (0, 1)]
     with ended_afterwards(*processes):
         trajectory = PeerFiles(out, topology, 1).trajectory
         wait_until(lambda: trajectory.exists() and trajectory.stat().st_size > 10_000, "rounds pass")
@@ -267,9 +309,26 @@ def test_a_peer_that_comes_too_late_is_told_so(tmp_path):
         processes[1].wait()
         again = start_peer(topology, 1, tmp_path / "again")
         with ended_afterwards(again):
-            assert again.wait(60) == 5
+            assert again.wait(60) == 8
         wait_until(lambda: "waiting" in said(out, 0), "the other says for whom it waits")
-    assert "a run cannot be joined in the middle" in said(tmp_path / "again", 1)
+        assert "peer 1 is back in round 0 without its state" in said(out, 0)
+    assert "the state of this peer is lost" in said(tmp_path / "again", 1)
+
+
+@pytest.mark.parametrize("what", ["directory", "trajectory"])
+def test_results_that_could_not_be_written_end_a_peer_at_its_start_and_its_neighbor_is_told(pair, tmp_path, what):
+    out, obstacle = tmp_path / "run", tmp_path / "run"
+    if what == "trajectory":
+        obstacle = PeerFiles(out, pair, 0).trajectory
+        obstacle.mkdir(parents=True)
+    else:
+        out.write_bytes(b"")
+    options = "--state", tmp_path / "state", "--keep-every", 1
+    with puppets_around(pair, 0) as puppets:
+        done = start_and_wait("--id", 0, "--topology", pair.file, "--out", out, *options)
+        error = one_line_error(done, 8)
+        assert puppets[1].wait_for(Bye).reason == "it cannot save or read its state"
+    assert f"cannot write {'the results to ' if what == 'directory' else ''}{obstacle}" in error
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "0", "soon"])
@@ -282,10 +341,9 @@ def test_json_logs_are_one_object_per_line(pair, tmp_path):
     with ended_afterwards(process):
         assert process.wait(60) == 6
     lines = [line for line in said(tmp_path / "run", 0).splitlines() if not line.startswith("Error: ")]
-    first = json.loads(lines[0])
+    first = next(line for line in map(json.loads, lines) if "listening" in line["message"])
     assert first["peer"] == 0
     assert first["level"] == "info"
-    assert "listening" in first["message"]
     assert time.strptime(first["time"][:19], "%Y-%m-%dT%H:%M:%S")
 
 
@@ -303,7 +361,7 @@ def test_a_signal_to_a_peer_that_is_done_lets_it_go_with_its_result(tmp_path):
     assert json.loads(facts.read_text(encoding="utf-8"))["ending"] == "max_rounds"
 
 
-def test_data_too_large_for_the_first_gradient_are_a_divergence_and_no_hang(tmp_path):
+def test_data_too_large_to_be_squared_are_named_and_no_hang(tmp_path):
     for agent in (0, 1):
         np.save(tmp_path / f"{agent}.npy", np.full((20, 6), 1e200))
 
@@ -315,11 +373,13 @@ def test_data_too_large_for_the_first_gradient_are_a_divergence_and_no_hang(tmp_
 
     topology = write_topology(tmp_path / "net.toml", "path", 2, change=huge)
     done = start_and_wait("--id", 0, "--topology", topology.file, "--out", tmp_path / "run")
-    assert "agent 0 diverged in round 0" in one_line_error(done, 4)
+    assert "0.npy of peer 0 has numbers in feature 0 (counted from 0) whose squares overflow" in one_line_error(
+        done, 3
+    )
 
 
 def test_status_is_asked_of_the_peer_itself(tmp_path):
-    pair = write_topology(tmp_path / "net.toml", "path", 2, name=f"status-{os.getpid()}")
+    pair = write_topology(tmp_path / "net.toml", "path", 2, name=own_name("status"))
     process = start_peer(pair, 0, tmp_path / "run")
     with ended_afterwards(process):
         wait_until(lambda: "listening" in said(tmp_path / "run", 0), "it listens")

@@ -12,25 +12,10 @@ from thanos_peer.runtime.links import LinkState
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    """A clock that stands still until it is set."""
-
-    class Clock:
-        now = 1000.0
-
-        def monotonic(self):
-            return self.now
-
-    clock = Clock()
-    monkeypatch.setattr(waiting, "time", clock)
-    return clock
-
-
-@pytest.fixture
 def patient(clock):  # noqa: ARG001 - the clock has to stand first
     instance = make_instance(family="path", d=2)
-    agent = Agent(instance.topology, instance.local_problems[0], instance.parameters, instance.start)
-    return waiting.Waiting(agent, {1: LinkState("tcp://there:1")})
+    agent = Agent(instance.topology, 0, instance.plan(0))
+    return waiting.Waiting(agent, {1: LinkState("tcp://there:1")}, "tcp://here:0")
 
 
 def test_it_asks_at_growing_intervals_and_for_days(patient, clock):
@@ -70,18 +55,70 @@ def test_a_line_says_who_where_since_when_and_what_is_known(patient, clock):
     assert patient.lines() == [
         "waiting 7 s in round 0 for peer 1 at tcp://there:1: never connected, 1 tries, never heard"
     ]
-    patient.hear(1, 5, clock.now)
+    patient.heard[1] = clock.now, 5
     patient.leave(1, Bye(5, "SIGTERM"))
     clock.now += 2
     (line,) = patient.lines()
     assert line.endswith("last heard 2 s ago, in round 5, it left in round 5 (SIGTERM)")
 
 
-def test_whoever_left_early_may_come_back_but_a_last_bye_is_final(patient):
-    assert patient.behind() == [1]
-    patient.leave(1, Bye(3, "SIGTERM"))
+def test_what_keeps_a_neighbor_waiting_is_said_and_passed_on(patient, clock):
+    assert patient.trouble() == ""
+    clock.now += 7
+    assert patient.trouble() == "peer 1 at tcp://there:1 is not connected"
+    patient.come_back(1, "peer 7 left in round 3 (SIGTERM)")
+    assert patient.trouble() == "peer 7 left in round 3 (SIGTERM)"
+    (line,) = patient.lines()
+    assert line.endswith("; it says that peer 7 left in round 3 (SIGTERM)")
+    patient.leave(1, Bye(5, "x" * 64))
+    assert patient.trouble().startswith("peer 1 left in round 5 (x")
     patient.come_back(1)
-    assert patient.behind() == [1]
-    patient.leave(1, Bye(10**6, "done"))
-    patient.come_back(1)
-    assert patient.behind() == []
+    assert patient.trouble() == "peer 1 at tcp://there:1 is not connected"
+    patient.come_back(1, "old news")
+    patient.begin_round()
+    clock.now += 7
+    assert patient.trouble() == "peer 1 at tcp://there:1 is not connected"
+
+
+def test_one_that_is_done_and_has_no_state_will_never_say_what_is_missing(patient):
+    patient.finish(1)
+    assert "the run is over: done already, and " in patient.why_it_is_over(has_result=False)
+    patient.come_back(1)  # somebody has brought its state back
+    assert patient.why_it_is_over(has_result=False) == ""
+
+
+def test_one_that_was_done_before_waits_for_nobody_that_is_not_connected_for_a_minute(clock):
+    instance, link = make_instance(family="path", d=2), LinkState("tcp://there:1")
+    patient = waiting.Waiting(Agent(instance.topology, 0, instance.plan(0)), {1: link}, "tcp://here:0")
+    clock.now += waiting.FORGOTTEN - 1
+    assert not patient.why_it_is_over(has_result=True)
+    clock.now += 1
+    assert patient.why_it_is_over(has_result=True).endswith("peers 1")
+    assert not patient.why_it_is_over(has_result=False)
+    link.is_up = True
+    assert not patient.why_it_is_over(has_result=True)
+    link.is_up, link.since = False, clock.now
+    assert not patient.why_it_is_over(has_result=True)
+
+
+def test_a_link_that_was_up_is_lost_and_only_one_that_never_was_may_have_the_wrong_key():
+    link = LinkState("tcp://there:1", since=1000.0, was_up=True, retries=3)
+    assert link.describe(1020.0) == "connection lost 20 s ago, 3 tries to reconnect"
+    link.refusals = 2  # as of a peer that is frozen: its kernel still connects
+    assert link.describe(1020.0) == "connection lost 20 s ago, no handshake since, 2 tries"
+    link.was_up = False
+    assert "is it this peer's key that stands in it?" in link.describe(1020.0)
+
+
+def test_giving_up_does_not_count_the_time_in_which_this_peer_was_frozen(patient, clock):
+    for _ in range(20):
+        clock.now += 0.1
+        patient.note_tick()
+    clock.now += 3600
+    patient.note_tick()
+    assert patient.seconds > 3600
+    assert patient.seconds_awake == pytest.approx(2 + waiting.LONGEST_TICK)
+    patient.begin_round()
+    clock.now += 0.5
+    patient.note_tick()
+    assert patient.seconds_awake == pytest.approx(0.5)

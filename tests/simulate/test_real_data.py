@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from networks import make_instance, raw_topology
 from sklearn.datasets import load_digits, load_wine
+from uneven import leading, raw_with_parts, real_samples, split, standardised
 
 from thanos_peer.algorithm.regularizers import L1
-from thanos_peer.algorithm.schedules import ConstantStep
 from thanos_peer.algorithm.thanos import LocalProblem
-from thanos_peer.problem import local_problem
+from thanos_peer.preparation import Share
 from thanos_peer.simulate import AgentNetwork, Ending, StackedNetwork, ending_of, run
+from thanos_peer.topology.data import moments_of
 
 D = 8
 
@@ -57,15 +58,33 @@ def test_a_ring_comes_within_one_percent_of_the_centralised_objective(tmp_path, 
     assert instance.whole.value(reference.X) == pytest.approx(pooled)
 
 
+@pytest.mark.parametrize("name", ["wine", "breast_cancer", "digits"])
+def test_a_ring_starts_from_the_leading_singular_vectors_of_all_samples_to_1e_6(tmp_path, name):
+    rows, names = real_samples(name)
+    parts = split(rows, D)
+    raw = raw_with_parts(tmp_path, parts, "ring", names=names, p=2, max_rounds=1)
+    assert "tolerance" not in raw["algorithm"]["start"]
+    network = AgentNetwork(make_instance(raw, file=tmp_path / "net.toml"))
+    while network.is_preparing:
+        network.advance()
+    vectors, _ = leading(standardised(parts), 2)
+    for agent in network.agents:
+        start = agent.findings["start"]
+        assert np.linalg.norm(start - vectors @ (vectors.T @ start), 2) < 1e-6
+        assert np.abs(start - np.sign(np.sum(start * vectors, axis=0)) * vectors).max() < 1e-6
+
+
 def test_an_agent_alone_has_the_same_problem_as_in_the_whole_network_and_reads_its_own_file_only(tmp_path):
     instance = instance_with_files(tmp_path, prepared(load_wine), "l1")
     (tmp_path / "peer3.npy").rename(tmp_path / "mine")
     for file in tmp_path.glob("*.npy"):
         file.unlink()
     (tmp_path / "mine").rename(tmp_path / "peer3.npy")
-    alone, among_all = local_problem(instance.topology, 3), instance.local_problems[3]
+    topology = instance.topology
+    alone = Share(topology, 3, moments_of(topology, 3)).prepare_main({}).local
+    among_all = instance.local_problems[3]
     assert alone.agent == among_all.agent == 3
-    assert (alone.f.A == among_all.f.A).all()
+    assert (alone.f.gram == among_all.f.gram).all()
     assert alone.g == among_all.g == L1(0.02 / D)
 
 
@@ -103,6 +122,7 @@ class WeightedL1:
 def own_instance():
     """A star whose agents have objectives and regularizers that the package does not know."""
     raw = raw_topology("star", 6, n=7, p=2, sigma=0.5, tolerance=1e-4, max_rounds=4000)
+    raw["algorithm"]["step"] = {"rule": "constant", "eta": 0.3}
     instance = make_instance(raw)
     rng = np.random.default_rng(4)
     own = []
@@ -110,7 +130,8 @@ def own_instance():
         B = rng.standard_normal((7, 7))
         f = Quadratic((B + B.T) / 8, rng.standard_normal((7, 2)) / 4)
         own.append(LocalProblem(i, f, WeightedL1(rng.uniform(0, 0.1, 7))))
-    return replace(instance, local_problems=tuple(own))
+    shares = tuple(Share(instance.topology, each.agent, each.f, each.g) for each in own)
+    return replace(instance, local_problems=tuple(own), shares=shares)
 
 
 def test_both_networks_run_a_users_own_objective_and_regularizer_to_the_same_bits(own_instance):
@@ -124,7 +145,7 @@ def test_both_networks_run_a_users_own_objective_and_regularizer_to_the_same_bit
 
 
 def test_a_users_own_problem_ends_at_a_stationary_point_of_the_smoothed_sum(own_instance):
-    instance = replace(own_instance, parameters=replace(own_instance.parameters, step=ConstantStep(0.3)))
+    instance = own_instance
     network = AgentNetwork(instance)
     first, *_, last = run(network, instance, every=10**6)
     assert ending_of(network) is Ending.TOLERANCE

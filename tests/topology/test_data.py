@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from networks import make_topology, raw_topology
 from topology.graphs import GONE, put
 
-from thanos_peer.errors import DataFileError, TopologyError
+from thanos_peer.errors import ConfigError, DataFileError, TopologyError
 from thanos_peer.topology import parse
 from thanos_peer.topology.data import read_samples, samples_of, synthetic_samples
 from thanos_peer.topology.sections import SyntheticData
@@ -148,10 +148,51 @@ def test_a_directory_is_no_data_file(tmp_path):
     assert line.endswith("cannot be read: Is a directory")
 
 
-def test_a_data_file_ends_in_npy(tmp_path):
-    (tmp_path / "2.csv").write_text("1,2,3,4\n")
-    (line,) = mistakes_of(put(raw_with_files(tmp_path), "peers[2].data", "2.csv"), tmp_path)
-    assert line.endswith("2.csv of peer 2 must be a .npy file, as written by numpy.save")
+def test_a_data_file_ends_in_one_of_some_ways(tmp_path):
+    (tmp_path / "2.xlsx").write_text("1,2,3,4\n")
+    (line,) = mistakes_of(put(raw_with_files(tmp_path), "peers[2].data", "2.xlsx"), tmp_path)
+    assert line.endswith("2.xlsx of peer 2 must be a file that ends in .npy, .npz, .csv, .tsv, .txt, .parquet")
+
+
+def test_peers_may_have_files_of_different_formats_and_lengths(tmp_path):
+    raw = put(put(raw_with_files(tmp_path), "peers[1].data", "1.csv"), "peers[2].data", "2.npz")
+    (tmp_path / "1.csv").write_text("a,b,c,d\n1,2,3,4\n")
+    np.savez(tmp_path / "2.npz", TABLE[:2])
+    samples = samples_of(parse(raw, file=tmp_path / "net.toml"), range(3))
+    assert [table.tolist() for table in samples] == [TABLE.tolist(), [[1, 2, 3, 4]], TABLE[:2].tolist()]
+
+
+def test_a_peers_own_file_is_used_instead_of_the_named_one_and_is_no_part_of_the_digest(tmp_path):
+    raw, own = raw_with_files(tmp_path), tmp_path / "elsewhere.csv"
+    digest = parse(raw, file=tmp_path / "net.toml").digest
+    own.write_text("1,2,3,5\n")
+    (tmp_path / "1.npy").unlink()
+    topology = parse(raw, file=tmp_path / "net.toml", data_of={1}, own_data={1: own})
+    assert samples_of(topology, [1])[0].tolist() == [[1, 2, 3, 5]]
+    assert topology.digest == digest
+    own.write_text("1,2,4\n")
+    (line,) = mistakes_of(raw, tmp_path, data_of={1}, own_data={1: own})
+    assert line.startswith("--data = '")
+    assert line.endswith(f": {own} of peer 1 has 3 columns; must have n = 4, one per feature")
+
+
+def test_features_must_be_the_same_in_all_files_that_are_read(tmp_path):
+    raw = raw_with_files(tmp_path)
+    for i, header in enumerate(["a,b,c,d", "a,c,b,d", "a,b,c,e"]):
+        put(raw, f"peers[{i}].data", f"{i}.csv")
+        (tmp_path / f"{i}.csv").write_text(f"{header}\n1,2,3,4\n")
+    first, second = mistakes_of(raw, tmp_path)
+    expected = f"as in {tmp_path}/0.csv of peer 0"
+    assert first.endswith(
+        f"1.csv of peer 1 has the same features in another order: column 2 is 'c'; must be 'b', {expected}"
+    )
+    assert second.endswith(f"2.csv of peer 2 has other features: column 4 is 'e'; must be 'd', {expected}")
+    assert parse(raw, file=tmp_path / "net.toml", data_of={1}).d == 3  # alone, nothing to compare with
+
+
+def test_an_own_file_does_not_go_with_synthetic_data(tmp_path):
+    (line,) = mistakes_of(raw_topology(), tmp_path, data_of={1}, own_data={1: tmp_path / "x.npy"})
+    assert line == f"--data = '{tmp_path / 'x.npy'}': leave it out, or set problem.data.kind = \"files\""
 
 
 def test_all_unusable_data_files_are_reported_together(tmp_path):
@@ -180,9 +221,24 @@ def test_a_data_file_is_asked_for_by_id_not_by_place_in_the_file(tmp_path):
     assert line.startswith("peers[2].data = '0.npy'")
 
 
-def test_every_peer_needs_a_data_file_where_data_comes_from_files(tmp_path):
-    (line,) = mistakes_of(put(raw_with_files(tmp_path), "peers[1].data", GONE), tmp_path)
-    assert line == 'peers[1].data: is missing: problem.data.kind = "files" needs a .npy file at every peer'
+def test_a_data_file_is_needed_at_every_peer_that_is_asked_for(tmp_path):
+    raw, file = put(raw_with_files(tmp_path), "peers[1].data", GONE), tmp_path / "net.toml"
+    for data_of in (None, {1}, {0, 1}):
+        (line,) = mistakes_of(raw, tmp_path, data_of=data_of)
+        assert line == "peers[1].data: is missing: name this peer's data file, or start the peer with --data FILE"
+    assert parse(raw, file=file, data_of={0, 2}).d == 3
+    assert parse(raw, file=file, data_of={1}, own_data={1: tmp_path / "2.npy"}).d == 3
+    topology = parse(raw, file=file, may_lack_data=True)
+    with pytest.raises(ConfigError, match="peer 1 has no data file; set `data` there, or `start --data FILE`"):
+        samples_of(topology, [1])
+
+
+def test_a_file_that_changes_between_check_and_use_is_named(tmp_path):
+    topology = parse(raw_with_files(tmp_path), file=tmp_path / "net.toml")
+    (tmp_path / "1.npy").unlink()
+    with pytest.raises(DataFileError) as caught:
+        samples_of(topology, [1])
+    assert str(caught.value) == f"{tmp_path / '1.npy'} of peer 1 cannot be read: No such file or directory"
 
 
 def test_synthetic_data_takes_no_data_file(tmp_path):

@@ -10,7 +10,7 @@ from topology.graphs import GONE, put
 
 from thanos_peer.errors import TopologyError
 from thanos_peer.topology import parse
-from thanos_peer.topology.sections import UNION_TAGS, Peer
+from thanos_peer.topology.sections import IN_THE_CLEAR, UNION_TAGS, Peer, is_local
 
 FILE = Path("nets/ring.toml")
 THIRDS = [[1 / 3] * 3 for _ in range(3)]
@@ -21,10 +21,19 @@ BRANCHES = {
     "algorithm.smoothing.sigma0": {"rule": "decreasing", "sigma0": 0.1},
     "algorithm.smoothing.exponent": {"rule": "decreasing", "exponent": 0.1},
     "algorithm.start.seed": {"kind": "random", "seed": 1},
+    "algorithm.start.tolerance": {"kind": "destiny", "seed": 1, "tolerance": 0.1},
+    "algorithm.start.max_rounds": {"kind": "destiny", "seed": 1, "max_rounds": 1},
 }
-POSITIVE = ["algorithm.beta", *(key for key in BRANCHES if not key.endswith("seed"))]
+POSITIVE = ["algorithm.beta", *(key for key in BRANCHES if not key.endswith(("seed", "max_rounds")))]
+OR_AUTO = ["algorithm.beta", "algorithm.step.first"]
 NOT_NEGATIVE = ["problem.mu", "algorithm.tolerance"]
-AT_LEAST_ONE = ["problem.n", "problem.p", "problem.data.samples", "algorithm.max_rounds"]
+AT_LEAST_ONE = [
+    "problem.n",
+    "problem.p",
+    "problem.data.samples",
+    "algorithm.max_rounds",
+    "algorithm.start.max_rounds",
+]
 COUNTED_FROM_ZERO = ["problem.data.seed", "algorithm.start.seed", "peers[3].id"]
 
 
@@ -34,6 +43,12 @@ def raw_for(key):
     if key in BRANCHES:
         put(raw, key.rpartition(".")[0], dict(BRANCHES[key]))
     return raw
+
+
+def raw_of_files():
+    """A network that prepares its data files and finds its start; the files are not there."""
+    raw = put(raw_topology(), "problem.data", {"kind": "files"})
+    return put(raw, "algorithm.start", {"kind": "destiny", "seed": 1})
 
 
 def refusal(raw):
@@ -127,6 +142,49 @@ def test_nan_and_infinity_are_no_numbers(key, value):
 @pytest.mark.parametrize("key", [*POSITIVE, *NOT_NEGATIVE])
 def test_only_a_number_is_a_number(key, value):
     assert_refused(raw_for(key), key, value, "must be a valid number")
+
+
+@pytest.mark.parametrize("value", ["Auto", "", "0.1", -1.0, 0, True, [0.1], nan])
+@pytest.mark.parametrize("key", OR_AUTO)
+def test_where_auto_may_stand_it_is_named_in_one_line(key, value):
+    assert_refused(raw_for(key), key, value, ' or "auto"')
+
+
+@pytest.mark.parametrize("key", [key for key in POSITIVE if key not in OR_AUTO])
+def test_auto_stands_nowhere_else(key):
+    assert_refused(raw_for(key), key, "auto", "must be a valid number")
+
+
+@pytest.mark.parametrize("value", ["yes", 1, "auto", 0.0])
+@pytest.mark.parametrize("key", ["problem.data.center", "problem.data.scale"])
+def test_files_are_centered_and_scaled_or_not(key, value):
+    assert raw_of_files()["problem"]["data"] == {"kind": "files"}
+    assert f"{key} = {value!a}: must be a valid boolean" in refusal(put(raw_of_files(), key, value))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("problem.data.overall", "unit", 'must be "auto" or "raw"'),
+        ("problem.data.overall", 2.0, 'must be "auto" or "raw"'),
+        ("problem.data.centre", True, 'unknown key; did you mean "center"?'),
+        ("problem.data.seed", 1, "unknown key"),
+        ("algorithm.start.path", "x.npy", "unknown key"),
+        ("algorithm.start.seed", GONE, "is missing"),
+        ("algorithm.start.tolerence", 0.1, 'unknown key; did you mean "tolerance"?'),
+        ("algorithm.start", {"kind": "file"}, "algorithm.start.path: is missing"),
+        (
+            "algorithm.start",
+            {"kind": "file", "path": ""},
+            "algorithm.start.path = '': must be a path of 1 to 4096 characters",
+        ),
+        ("algorithm.start", {"kind": "file", "path": 5}, "algorithm.start.path = 5: must be a valid string"),
+    ],
+)
+def test_a_mistake_in_how_files_are_prepared_and_where_to_start_is_named(key, value, allowed):
+    (line,) = [line for line in refusal(put(raw_of_files(), key, value)).splitlines()[1:] if "peers" not in line]
+    assert line.strip().startswith(key)
+    assert allowed in line
 
 
 @pytest.mark.parametrize("value", [True, "1", 1.0, [1], nan])
@@ -266,7 +324,7 @@ def test_an_svd_start_needs_data_that_every_peer_can_make():
     first, *lines = refusal(raw).splitlines()
     assert first == f"{FILE}: 6 mistakes"
     assert lines[0].startswith("  algorithm.start.kind = 'svd': ")
-    assert 'must be "random"' in lines[0]
+    assert 'must be "destiny", "random" or "file"' in lines[0]
     assert all(f"peers[{i}].data = '{i}.npy': " in lines[1 + i] for i in range(5))
 
 
@@ -536,3 +594,76 @@ def test_whatever_stands_in_the_file_it_is_a_topology_or_a_topology_error(junk):
         assert parse(raw, file=FILE).d == 5
     except TopologyError as error:
         assert all(str(mistake) in str(error) for mistake in error.mistakes)  # noqa: PT017
+
+
+KEY, OTHER_KEY = "iCHN(OY@Z<1>YGe36^nY4C$A:uHli5g2maew(6@$", "SvYKBYr#?W)()W7%eS+1il)e.P.>IPT[z]GKNfRK"
+
+
+def keyed():
+    raw = raw_topology("path", 2)
+    return put(put(raw, "peers[0].public_key", KEY), "peers[1].public_key", OTHER_KEY)
+
+
+def test_keys_are_no_mistake():
+    assert parse(keyed(), file=FILE).has_keys
+    assert not parse(raw_topology("path", 2), file=FILE).has_keys
+
+
+@pytest.mark.parametrize(
+    "key", ["", KEY[:-1], KEY + "0", KEY[:-1] + "~", KEY[:-1] + " ", "#" * 40, KEY[:-1] + "é"]
+)
+def test_a_key_that_is_not_z85_is_refused(key):
+    assert_refused(keyed(), "peers[1].public_key", key, "must be 40 Z85 characters")
+
+
+def test_either_every_peer_has_a_key_or_none_has():
+    line = only_mistake(put(keyed(), "peers[0].public_key", GONE))
+    assert line.startswith("peers[0].public_key: is missing: peers[1] has one")
+
+
+def test_two_peers_with_one_key_are_refused():
+    assert_refused(keyed(), "peers[1].public_key", KEY, "peers[0] has this key already")
+
+
+def test_to_go_without_encryption_takes_the_very_words():
+    raw = raw_topology("path", 2)
+    assert parse(put(raw, "unencrypted", IN_THE_CLEAR), file=FILE).content.unencrypted == IN_THE_CLEAR
+    for value in (True, "yes", IN_THE_CLEAR.upper()):
+        assert only_mistake(put(raw, "unencrypted", value)).startswith(f"unencrypted = {value!a}: must be")
+
+
+def test_keys_and_no_encryption_do_not_go_together():
+    assert_refused(keyed(), "unencrypted", IN_THE_CLEAR, "leave it out")
+
+
+def test_keys_are_not_part_of_the_digest():
+    assert parse(keyed(), file=FILE).digest == parse(raw_topology("path", 2), file=FILE).digest
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("ipc:///tmp/0.sock", True),
+        ("tcp://127.0.0.1:1", True),
+        ("tcp://127.9.9.9:1", True),
+        ("tcp://localhost:1", True),
+        ("tcp://[::1]:1", True),
+        ("tcp://0.0.0.0:1", False),
+        ("tcp://[::]:1", False),
+        ("tcp://10.0.0.1:1", False),
+        ("tcp://localhost.example:1", False),
+        ("tcp://127.0.0.1.example:1", False),
+        ("tcp://host:1", False),
+    ],
+)
+def test_only_loopback_and_local_sockets_are_local(address, expected):
+    assert is_local(address) is expected
+
+
+@pytest.mark.parametrize("key", ["center", "scale"])
+def test_averages_are_not_rounded_on_their_way(key):
+    raw = raw_topology("ring", 3)
+    raw["algorithm"] |= {"exchange": "float32", "start": {"kind": "random", "seed": 1}}
+    raw["problem"]["data"] = {"kind": "files", key: True}
+    with pytest.raises(TopologyError, match=r'algorithm.exchange = .float32.: must be "float64" with'):
+        parse(raw, file=Path("net.toml"), may_lack_data=True)

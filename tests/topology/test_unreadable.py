@@ -1,10 +1,8 @@
-import sys
-
 import pytest
 from networks import raw_topology
 
 from thanos_peer.errors import TopologyError
-from thanos_peer.topology import families, load
+from thanos_peer.topology import families, load, text
 from thanos_peer.topology.render import Draft, render
 
 TEXT = render(Draft(name="ring-5", d=5, edges=families.ring(5), title="A test."))
@@ -67,7 +65,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
     file = tmp_path / "net.toml"
     file.write_text(TEXT + "#" * 2**20)
     load(file)
-    monkeypatch.setattr(sys.modules["thanos_peer.topology.load"], "LARGEST_FILE", 2**20)
+    monkeypatch.setattr(text, "LARGEST_FILE", 2**20)
     assert refusal(file) == "the file: larger than 1 MiB"
 
 

@@ -1,4 +1,4 @@
-"""How good an answer is, seen by somebody who can see every agent. No agent needs any of this to run."""
+"""How good an answer is, for somebody who can see every agent. No agent needs any of this to minimise."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -33,6 +33,12 @@ class Stationarity:
     gradient: float
     prox_gap: float
     infeasibility: float
+
+    @classmethod
+    def at(cls, X: Matrix, G: Matrix, proxes: Iterable[Matrix]) -> "Stationarity":
+        """Those of X, with the gradient G of the whole smoothed problem there, and the Y_i."""
+        gap = max(float(norm(X - Y)) for Y in proxes)
+        return cls(float(norm(proj(X, G))), gap, float(infeasibility(X)))
 
     @property
     def epsilon(self) -> float:
@@ -69,8 +75,7 @@ class WholeProblem:
         G = self.f.gradient(X)
         for count, g in self.shares:
             G = G + count * envelope_gradient(g, X, sigma)
-        gaps = [float(norm(X - g.prox(X, sigma))) for _, g in self.shares]
-        return Stationarity(float(norm(proj(X, G))), max(gaps), float(infeasibility(X)))
+        return Stationarity.at(X, G, (g.prox(X, sigma) for _, g in self.shares))
 
 
 class _Sum:

@@ -53,6 +53,18 @@ class DecreasingSmoothing:
 
 
 @dataclass(frozen=True)
+class LaterSmoothing:
+    """Another rule, for rounds that do not begin with 0."""
+
+    rule: Smoothing
+    began: int
+
+    def sigma(self, k: int) -> float:
+        """What the other rule says of the rounds since."""
+        return self.rule.sigma(k - self.began)
+
+
+@dataclass(frozen=True)
 class ConstantStep:
     """The same eta in every round."""
 

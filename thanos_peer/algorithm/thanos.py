@@ -59,18 +59,18 @@ def descent_direction(X: Matrix, G: Matrix, beta: float) -> Matrix:
     return X @ (beta * (gram - eye) - sym(transpose(X) @ G)) + G @ ((3 * eye - gram) / 2)  # (6)
 
 
-def initial_state(local: LocalProblem, parameters: Parameters, X0: Matrix) -> AgentState:
-    """Round 0: the common start, and D = H.
+def initial_state(local: LocalProblem, parameters: Parameters, X0: Matrix, k: int = 0) -> AgentState:
+    """The first round, k: the common start, and D = H.
 
     Raises:
         DivergenceError: The data are so large that H is not finite.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        H = _direction(local, parameters, 0, X0)
+        H = _direction(local, parameters, k, X0)
     eta = parameters.step.first
     if not has_sound_numbers(X0, H, np.asarray(eta)):
-        raise divergence(local.agent, 0, X0, H, eta)
-    return AgentState(k=0, X=X0, D=H, H=H, eta=eta)
+        raise divergence(local.agent, k, X0, H, eta)
+    return AgentState(k=k, X=X0, D=H, H=H, eta=eta)
 
 
 def step(
@@ -89,11 +89,13 @@ def step(
         DivergenceError: The new X or D is not finite, or X has blown up.
     """
     etas = np.array([block.eta for block in blocks])
-    Xs, Ds = np.array([block.X for block in blocks]), np.array([block.D for block in blocks])
+    stack = len(blocks), *state.X.shape
+    Xs = np.concatenate([block.X for block in blocks]).reshape(stack)
+    Ds = np.concatenate([block.D for block in blocks]).reshape(stack)
     with np.errstate(over="ignore", invalid="ignore"):  # caught below, with a name and a round
-        X = _weighted_sum(weights, Xs - etas[:, None, None] * Ds)  # (5)
+        X = weighted_sum(weights, Xs - etas[:, None, None] * Ds)  # (5)
         H = _direction(local, parameters, state.k + 1, X)  # (6)
-        D = _weighted_sum(weights, Ds) + (H - state.H)  # (7)
+        D = weighted_sum(weights, Ds) + (H - state.H)  # (7)
         eta = parameters.step.eta(X - state.X, D - state.D)
     if not has_sound_numbers(X, D, eta):
         raise divergence(local.agent, state.k + 1, X, D, state.eta)
@@ -136,7 +138,7 @@ def _direction(local: LocalProblem, parameters: Parameters, k: int, X: Matrix) -
     return descent_direction(X, G, parameters.beta)
 
 
-def _weighted_sum(weights: Matrix, terms: Matrix) -> Matrix:
+def weighted_sum(weights: Matrix, terms: Matrix) -> Matrix:
     """sum_j w_j Y_j, added one after the other from zero: (n, p)."""
     total: Matrix = np.add.reduce(weights[:, None, None] * terms, axis=0, initial=0.0)
     return total

@@ -1,6 +1,8 @@
 """The command line. `main` sets the number of BLAS threads before numpy is loaded, then hands over to click."""
 
 import os
+import signal
+from types import FrameType
 
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -11,8 +13,18 @@ def main() -> None:
     One BLAS thread unless the environment says otherwise: the blocks are small, many peers share a machine,
     and a sum split over threads has other bits.
     """
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, _end)
     for variable in _THREADS:
         os.environ.setdefault(variable, "1")
     from thanos_peer.cli.app import app  # noqa: PLC0415 - numpy reads the variables when it is loaded
 
     app(prog_name="thanos-peer")
+
+
+def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    """What SIGTERM does by itself to any process but the first of a container, which it does nothing to.
+
+    A peer that has begun its rounds finishes the round; before, while it reads its data, there is nothing to keep.
+    """
+    os._exit(128 + number)

@@ -1,5 +1,6 @@
 """The top of the command line: help, version, and errors turned into exit codes."""
 
+import errno
 import os
 import signal
 import sys
@@ -8,15 +9,20 @@ from typing import Any
 import click
 
 from thanos_peer import __version__
+from thanos_peer.cli.chaos import chaos_command
+from thanos_peer.cli.features import features_command
+from thanos_peer.cli.keys import keys_group
 from thanos_peer.cli.reproduce import reproduce_command
 from thanos_peer.cli.run import run_command, verify_command
 from thanos_peer.cli.simulate import simulate_command
 from thanos_peer.cli.start import start_command
 from thanos_peer.cli.status import status_command
 from thanos_peer.cli.topology import topology_group
+from thanos_peer.cli.transform import transform_command
 from thanos_peer.errors import ThanosPeerError
 
 EXIT_FILE = 3
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # of a write, which names no file
 
 
 class _App(click.Group):
@@ -36,9 +42,9 @@ class _App(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(128 + signal.SIGPIPE) from None
         except OSError as error:
-            if error.filename is None:
+            if error.filename is None and error.errno not in DISK_ERRORS:
                 raise
-            raise _Failure(f"{error.filename}: {error.strerror}", EXIT_FILE) from error
+            raise _Failure(f"{error.filename or 'the disk'}: {error.strerror}", EXIT_FILE) from error
 
 
 class _Failure(click.ClickException):
@@ -53,8 +59,9 @@ class _Failure(click.ClickException):
     cls=_App,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 a bug of ours, 2 wrong usage, 3 a wrong file or setting, 4 the numbers "
-    "diverged, 5 peers cannot work together, 6 a neighbor was lost, 7 verify found different bits, 130 or 143 "
-    "interrupted (results so far are kept), 141 nobody read the output to its end.",
+    "diverged, 5 peers cannot work together, 6 a neighbor was lost, 7 different bits, 8 a state that cannot be "
+    "saved or gone on from, 130 or 143 interrupted (results so far are kept), 137 a peer of `run` was killed, 141 "
+    "nobody read the output to its end.",
 )
 @click.version_option(__version__, prog_name="thanos-peer")
 def app() -> None:
@@ -75,11 +82,15 @@ def app() -> None:
 
 for command in (
     topology_group,
+    keys_group,
     simulate_command,
     run_command,
     verify_command,
+    chaos_command,
     start_command,
     status_command,
+    features_command,
+    transform_command,
     reproduce_command,
 ):
     app.add_command(command)

@@ -11,6 +11,7 @@ import click
 from thanos_peer.simulate import Row
 
 QUIET_SECONDS = 5.0
+PHASE_SECONDS = 0.2  # between two looks at a phase, on a terminal
 BAR = 16  # columns
 
 
@@ -35,7 +36,9 @@ class Progress:
                 length=self._total,
                 label=self._label,
                 file=sys.stderr,
-                item_show_func=lambda row: None if row is None else self._fitting(row),
+                item_show_func=lambda row: (
+                    None if row is None else self._fitting(f"{describe(row)}  {self._note}")
+                ),
                 width=BAR,
                 show_eta=False,
                 update_min_steps=max(1, self._total // 500),
@@ -48,10 +51,23 @@ class Progress:
         if self._bar is not None:
             self._bar.__exit__(kind, error, trace)
 
-    def _fitting(self, row: Row) -> str:
-        """As much of a row as the terminal has room for beside the bar."""
+    def _fitting(self, text: str) -> str:
+        """As much of a text as the terminal has room for beside the bar."""
         room = shutil.get_terminal_size().columns - BAR - len(self._label) - len("  []  100%  ") - 1
-        return f"{describe(row)}  {self._note}"[: max(0, room)]
+        return text[: max(0, room)]
+
+    def show_phase(self, name: str, k: int) -> None:
+        """Note that a phase other than the one that minimises is in its round k."""
+        wait = QUIET_SECONDS if self._bar is None else PHASE_SECONDS
+        if self._silent or time.monotonic() - self._last_shown < wait:
+            return
+        self._last_shown = time.monotonic()
+        if self._bar is None:
+            click.echo(f"{self._label}  phase {name}, round {k}", err=True)
+        else:
+            self._bar.label = f"{self._label}, phase {name}, round {k}"
+            self._bar.render_progress()
+            self._bar.label = self._label
 
     def show(self, row: Row, *, rounds: int, note: str = "") -> None:
         """Note that `rounds` more rounds are done, the last of which is `row`."""

@@ -1,5 +1,6 @@
 """`thanos-peer run` and `thanos-peer verify`: all peers as processes on this machine."""
 
+import os
 import signal
 import sys
 import time
@@ -12,14 +13,19 @@ from thanos_peer.algorithm.reference import Reference
 from thanos_peer.block import AgentId
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.progress import Progress
-from thanos_peer.cli.simulate import Interrupt, default_directory
+from thanos_peer.cli.simulate import Interrupt, default_directory, solve_now_if_possible
+from thanos_peer.cli.start import ALLOW_CODE, SURVIVE
+from thanos_peer.errors import ConfigError
+from thanos_peer.preparation import outline
 from thanos_peer.problem import Instance, build
 from thanos_peer.results import NetworkOutcome, RunDirectory, Summary, has_outcome, load_outcome, summarize
-from thanos_peer.runtime.cluster import Cluster, with_free_ports
+from thanos_peer.runtime.cluster import Cluster, free_ports, prepare
 from thanos_peer.simulate import AgentNetwork, Ending, Row, measure
+from thanos_peer.simulate.network import Glimpse
 from thanos_peer.topology import Topology, load
 
 LOOK = 0.1  # seconds between two looks at the peers
+LOOK_AT_PHASE = 1.0  # and between two questions to one of them
 GRACE = 10.0  # seconds that peers get to finish their round after Ctrl-C
 DIFFERENT_BITS = 7
 
@@ -30,32 +36,52 @@ class Launch:
 
     topology: Topology
     instance: Instance
-    reference: Reference | None
+    wants_reference: bool
     free_ports: bool
     every: int
     give_up: float | None
+    survive: str
     quiet: bool
+
+    def reference(self, network: Glimpse) -> Reference | None:
+        """X* of the problem as the network has prepared it, if it is wanted."""
+        if not self.wants_reference:
+            return None
+        return self.instance.divided_by(network.overall).solve_reference()
 
 
 def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -> Summary:
     """Run all peers as processes to their end, with a live view and a history as they go."""
     topology, began, row = launch.topology, time.monotonic(), None
-    if launch.free_ports:
-        topology = with_free_ports(topology, directory.path / "topology.toml")
+    ports = free_ports(topology.d) if launch.free_ports else None
+    topology, secrets = prepare(topology, directory.path / "topology.toml", ports)
     with (
-        Cluster(topology, directory.path, keep_every=launch.every, give_up=launch.give_up) as cluster,
+        Cluster(
+            topology,
+            directory.path,
+            secrets,
+            keep_every=launch.every,
+            give_up=launch.give_up,
+            survive=launch.survive,
+        ) as cluster,
         Progress("run", topology.algorithm.max_rounds, silent=launch.quiet) as progress,
     ):
         asked_at: float | None = None
-        is_running = True
+        is_running, looked_at, first_seen = True, began, None
         while is_running:
             time.sleep(LOOK)
             is_running = cluster.is_running  # looked at before the last glimpses are read
+            if time.monotonic() - looked_at > LOOK_AT_PHASE and not launch.quiet:
+                looked_at = time.monotonic()
+                _show_phase(cluster, progress, topology)
             for glimpse in cluster.glimpses():
                 shown = 0 if row is None else row.round
-                row = measure(glimpse, launch.instance, launch.reference)
+                first_seen = first_seen or time.monotonic() - LOOK
+                row = measure(glimpse, launch.instance, launch.reference(glimpse))
                 directory.append(row)
-                progress.show(row, rounds=row.round - shown, note=_note(cluster, row, time.monotonic() - began))
+                progress.show(
+                    row, rounds=row.round - shown, note=_note(cluster, row, time.monotonic() - first_seen)
+                )
             if interrupt.is_asked and asked_at is None:
                 asked_at = time.monotonic()
                 cluster.stop(signal.SIGTERM)
@@ -68,10 +94,17 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
         click.echo(f"stopped before every peer had begun; what there is lies in {directory.path}/", err=True)
         sys.exit(interrupt.exit_code)
     outcome = load_outcome(directory.path, topology)
-    last = measure(outcome, launch.instance, launch.reference)
+    reference = launch.reference(outcome)
+    last = measure(outcome, launch.instance, reference)
     if outcome.is_done and (row is None or last.round > row.round):  # not of different rounds
         directory.append(last)
-    return summarize(outcome, launch.instance, last, seconds=seconds, reference=launch.reference)
+    return summarize(outcome, launch.instance, last, seconds=seconds, reference=reference)
+
+
+def _show_phase(cluster: Cluster, progress: Progress, topology: Topology) -> None:
+    """Before and after the phase that minimises there is no glimpse of the peers."""
+    if len(outline(topology)) > 1 and (phase := cluster.phase()) and phase[0] != topology.algorithm.method:
+        progress.show_phase(*phase)
 
 
 def _note(cluster: Cluster, row: Row, seconds: float) -> str:
@@ -107,6 +140,8 @@ _GIVE_UP = click.option(
 @_FREE_PORTS
 @_EVERY
 @_GIVE_UP
+@SURVIVE
+@ALLOW_CODE
 @click.option("--quiet", "-q", is_flag=True, help="No progress, only the summary.")
 def run_command(
     file: Path,
@@ -115,17 +150,22 @@ def run_command(
     free_ports: bool,
     every: int,
     give_up: float | None,
+    survive: str,
+    allowed_code: tuple[str, ...],
     quiet: bool,
 ) -> None:
     """Run all peers of topology FILE as separate processes on this machine.
 
     Ctrl-C asks all peers to finish their round and keeps the results (exit code 130). If a peer fails, the others
     are stopped, and its exit code and last words are reported. No peer outlives this command, even a killed one.
+
+    Links are encrypted: peers without keys in FILE get new ones for this run, in RUN/topology.keys.
     """
-    topology = load(file)
+    topology = load(file, allowed_code=allowed_code)
     instance = build(topology)
-    solved = instance.solve_reference() if reference else None
-    launch = Launch(topology, instance, solved, free_ports, every, give_up, quiet)
+    if reference:
+        solve_now_if_possible(instance)
+    launch = Launch(topology, instance, reference, free_ports, every, give_up, survive, quiet)
     interrupt = Interrupt()
     interrupt.listen()
     with RunDirectory(out or default_directory(topology.name), topology, engine="network") as directory:
@@ -139,37 +179,83 @@ def run_command(
 @click.command("verify")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/NAME-TIME]")
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Run nothing: compare what the peers of an earlier run have left in this directory.",
+)
 @_GIVE_UP
+@ALLOW_CODE
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
-def verify_command(file: Path, out: Path | None, give_up: float | None, quiet: bool) -> None:
+def verify_command(
+    file: Path,
+    out: Path | None,
+    results: Path | None,
+    give_up: float | None,
+    allowed_code: tuple[str, ...],
+    quiet: bool,
+) -> None:
     """Run topology FILE over the network and in one process, and compare the bits.
 
     The peers get free ports. Exit code 0 if X and D of every peer agree to the last bit and all stopped after the
-    same round, 7 if not.
+    same round, 7 if not. With --results, what other hosts or containers have computed is compared instead: that
+    needs the data files of all peers here, as FILE names them.
     """
-    topology = load(file)
+    if results is not None:
+        _check_all_data_is_here(load(file, data_of=()))
+    topology = load(file, allowed_code=allowed_code)
     instance = build(topology)
-    launch = Launch(topology, instance, None, free_ports=True, every=10, give_up=give_up, quiet=quiet)
+    if results is not None:
+        outcome = load_outcome(results, topology)
+        row = measure(outcome, instance, None)
+        click.echo(summarize(outcome, instance, row, seconds=outcome.seconds).in_words())
+        compare_with_one_process(instance, results)
+        return
+    launch = Launch(topology, instance, False, True, 10, give_up, "power", quiet)  # noqa: FBT003
     interrupt = Interrupt()
     interrupt.listen()
     with RunDirectory(out or default_directory(topology.name), topology, engine="network") as directory:
         directory.write_summary(run_network(launch, directory, interrupt))
     if interrupt.is_asked:
         sys.exit(interrupt.exit_code)
-    network = AgentNetwork(instance)
+    compare_with_one_process(instance, directory.path)
+
+
+def _check_all_data_is_here(topology: Topology) -> None:
+    """One process needs what each peer had: no sense in a line for each file that is not here."""
+    if topology.problem.data.kind != "files":
+        return
+    absent = [i for i, peer in enumerate(topology.peers) if not _is_readable(topology, peer.data)]
+    if absent:
+        first = topology.peers[absent[0]].data or "which the file does not name"
+        raise ConfigError(
+            f"--results: the bits of one process need the data of all peers, and that of {len(absent)} of "
+            f"{topology.d} cannot be read here, first that of peer {absent[0]} ({first}); where data stays "
+            "private, the peers' own numbers are in their .json files"
+        )
+
+
+def _is_readable(topology: Topology, data: str | None) -> bool:
+    return data is not None and os.access(topology.directory / data, os.R_OK)
+
+
+def compare_with_one_process(instance: Instance, path: Path) -> None:
+    """Say whether a network run has the bits of one process; exit with code 7 if not."""
+    topology, network = instance.topology, AgentNetwork(instance)
     while not network.is_done:
         network.advance()
-    outcome = load_outcome(directory.path, topology)
+    outcome = load_outcome(path, topology)
     differing = [i for i in range(topology.d) if not _has_same_bits(outcome, network, i)]
     if differing or set(outcome.rounds) != {network.k}:
         click.echo(
             f"DIFFERENT: peers {differing} of {topology.d} differ; the network stopped after rounds "
-            f"{sorted(set(outcome.rounds))}, one process after {network.k}; see {directory.path}/"
+            f"{sorted(set(outcome.rounds))}, one process after {network.k}; see {path}/"
         )
         sys.exit(DIFFERENT_BITS)
-    click.echo(f"same bits: X and D of {topology.d} peers, all after round {network.k}; see {directory.path}/")
+    click.echo(f"same bits: X and D of {topology.d} peers, all after round {network.k}; see {path}/")
 
 
 def _has_same_bits(outcome: NetworkOutcome, network: AgentNetwork, i: AgentId) -> bool:
-    state = network.agents[i].state
+    state = network.agents[i].main_state
+    assert state is not None, "it is done"  # noqa: S101
     return bool(outcome.X[i].tobytes() == state.X.tobytes() and outcome.D[i].tobytes() == state.D.tobytes())

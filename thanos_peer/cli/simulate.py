@@ -10,9 +10,11 @@ from types import FrameType
 import click
 
 from thanos_peer.cli.progress import Progress
+from thanos_peer.cli.start import ALLOW_CODE
+from thanos_peer.errors import ConfigError
 from thanos_peer.problem import Instance, build
 from thanos_peer.results import RunDirectory, summarize
-from thanos_peer.simulate import AgentNetwork, Ending, Network, StackedNetwork, ending_of, measure, run
+from thanos_peer.simulate import AgentNetwork, Ending, Network, StackedNetwork, ending_of, measure, prepare, run
 from thanos_peer.topology import load
 
 ENGINES: dict[str, Callable[[Instance], Network]] = {"agents": AgentNetwork, "stacked": StackedNetwork}
@@ -53,6 +55,12 @@ def default_directory(name: str) -> Path:
     return next(path for path in candidates if not path.exists())
 
 
+def solve_now_if_possible(instance: Instance) -> None:
+    """Solve for X* before a run begins, unless the network has yet to find what it divides its samples by."""
+    if not instance.is_divided:
+        instance.solve_reference()
+
+
 @click.command("simulate")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/NAME-TIME]")
@@ -69,30 +77,57 @@ def default_directory(name: str) -> Path:
 @click.option(
     "--every", type=click.IntRange(min=1), default=1, show_default=True, help="Rounds per line of history."
 )
+@ALLOW_CODE
 @click.option("--quiet", "-q", is_flag=True, help="No progress, only the summary.")
-def simulate_command(file: Path, out: Path | None, reference: bool, engine: str, every: int, quiet: bool) -> None:
+def simulate_command(
+    file: Path,
+    out: Path | None,
+    reference: bool,
+    engine: str,
+    every: int,
+    allowed_code: tuple[str, ...],
+    quiet: bool,
+) -> None:
     """Run all agents of topology FILE in this process.
 
     The agents are the ones that run over the network: same state, same exchange, same order of sums. Ctrl-C
     finishes the round and keeps the results (exit code 130); a second Ctrl-C leaves at once.
     """
-    topology = load(file)
-    if engine == "auto":
-        engine = "stacked" if topology.d >= STACKED_FROM else "agents"
+    topology = load(file, allowed_code=allowed_code)
     instance = build(topology)
-    solved = instance.solve_reference() if reference else None
+    if engine == "auto":
+        engine = "stacked" if topology.d >= STACKED_FROM and StackedNetwork.can_run(instance) else "agents"
+    elif engine == "stacked" and not StackedNetwork.can_run(instance):
+        raise ConfigError(f"{file} needs phases that --engine stacked does not know; leave it out")
+    if reference:
+        solve_now_if_possible(instance)
     interrupt = Interrupt()
     interrupt.listen()
     with RunDirectory(out or default_directory(topology.name), topology, engine=engine) as directory:
         began, network = time.monotonic(), ENGINES[engine](instance)
         with Progress("simulate", topology.algorithm.max_rounds, silent=quiet) as progress:
+            prepare(network, should_stop=lambda: interrupt.is_asked, on_phase=progress.show_phase)
+            prepared, solved = time.monotonic(), None
+            if reference and not network.is_preparing:
+                solved = instance.divided_by(network.overall).solve_reference()
+            began += time.monotonic() - prepared  # that is no part of the run
             shown = 0
             for row in run(
-                network, instance, reference=solved, every=every, should_stop=lambda: interrupt.is_asked
+                network,
+                instance,
+                reference=solved,
+                every=every,
+                should_stop=lambda: interrupt.is_asked,
+                on_phase=progress.show_phase,
             ):
                 directory.append(row)
                 progress.show(row, rounds=row.round - shown)
                 shown = row.round
+        if network.is_preparing:
+            click.echo(
+                "interrupted before the first round of the phase that minimises: there is no result", err=True
+            )
+            sys.exit(interrupt.exit_code)
         row = measure(network, instance, solved)
         if row.round > shown:
             directory.append(row)

@@ -1,5 +1,6 @@
 """`thanos-peer start`: one peer of a topology, on this host."""
 
+import logging
 import os
 import re
 import socket
@@ -10,11 +11,15 @@ import click
 
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.errors import ConfigError
+from thanos_peer.own_code import check_allowed
 from thanos_peer.runtime.daemon import Options, run_peer
 from thanos_peer.runtime.logs import LEVELS, set_up_logging
+from thanos_peer.runtime.signals import Signals
 from thanos_peer.runtime.waiting import Patience
 from thanos_peer.topology import load
 from thanos_peer.topology.sections import check_address
+
+log = logging.getLogger("thanos_peer")
 
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
@@ -44,6 +49,35 @@ def _address(ctx: click.Context, parameter: click.Parameter, value: str | None) 
         raise ConfigError(f"--{parameter.name} {value}: {error}") from error
 
 
+SURVIVE = click.option(
+    "--survive",
+    type=click.Choice(["power", "kill", "nothing"]),
+    default="power",
+    show_default=True,
+    help="What a peer comes back from with the same bits: power cuts too, a killed process only, or nothing.",
+)
+
+
+ALLOW_CODE = click.option(
+    "--allow-code",
+    "allowed_code",
+    metavar="MODULE",
+    multiple=True,
+    envvar="THANOS_PEER_ALLOW_CODE",
+    show_envvar=True,
+    help="Let the topology file name classes of this Python module, or of this file.py; give it again for more.",
+)
+
+LET_PEERS_RUN = click.option(  # no variable: what is allowed on this host is not allowed elsewhere by that
+    "--allow-code",
+    "allowed_code",
+    metavar="MODULE",
+    multiple=True,
+    help="Let the peers run this Python module that FILE names: a file.py, which goes along, or one that is "
+    "installed where they run; give it again for more.",
+)
+
+
 @click.command("start")
 @click.option(
     "--id",
@@ -62,7 +96,27 @@ def _address(ctx: click.Context, parameter: click.Parameter, value: str | None) 
     show_envvar=True,
     help="The topology file, the same at every peer.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/NAME]")
+@click.option(
+    "--secret-key",
+    type=click.Path(path_type=Path),
+    envvar="THANOS_PEER_SECRET_KEY",
+    show_envvar=True,
+    help="This peer's secret, as `keys new` makes it.  [default: ID.secret in FILE.keys beside FILE.toml]",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    envvar="THANOS_PEER_DATA",
+    show_envvar=True,
+    help="This peer's samples: .npy, .npz, .csv, .tsv, .txt or .parquet.  [default: as in the topology]",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    envvar="THANOS_PEER_OUT",
+    show_envvar=True,
+    help="Run directory.  [default: runs/NAME]",
+)
 @click.option(
     "--bind", metavar="ADDRESS", callback=_address, help="Listen here instead, for instance tcp://0.0.0.0:17000."
 )
@@ -70,7 +124,9 @@ def _address(ctx: click.Context, parameter: click.Parameter, value: str | None) 
     "--status",
     metavar="ADDRESS",
     callback=_address,
-    help="Also answer `thanos-peer status` here, not on this host only.",
+    envvar="THANOS_PEER_STATUS",
+    show_envvar=True,
+    help="Also answer `thanos-peer status` at this address of this host, for instance tcp://127.0.0.1:17999.",
 )
 @click.option(
     "--give-up-after",
@@ -81,11 +137,26 @@ def _address(ctx: click.Context, parameter: click.Parameter, value: str | None) 
 @click.option(
     "--farewell",
     type=FiniteFloat(min=0),
-    default=30.0,
-    show_default=True,
     metavar="SECONDS",
-    help="When done, stay this long for neighbors that may still ask.",
+    help="When done, stay no longer than this for peers that are not.  [default: until all are, and say so]",
 )
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    envvar="THANOS_PEER_STATE",
+    show_envvar=True,
+    help="Directory of the checkpoints that a restart goes on from.  [default: OUT.state]",
+)
+@SURVIVE
+@ALLOW_CODE
+@click.option("--fresh", is_flag=True, help="Begin anew: remove this peer's checkpoints first.")
+@click.option(
+    "--restart-tracking",
+    is_flag=True,
+    help="If this peer's state is lost, have all peers start their tracking again: from their current X, or with "
+    "the first phase if the network prepares its data or start.",
+)
+@click.option("--stay", is_flag=True, help="When done, stay until SIGTERM: for engines that restart whoever ends.")
 @click.option("--keep-every", type=click.IntRange(min=0), default=0, help="Keep the X of every so many rounds.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--log-json", is_flag=True, help="Log JSON lines.")
@@ -93,11 +164,19 @@ def _address(ctx: click.Context, parameter: click.Parameter, value: str | None) 
 def start_command(
     agent: int | None,
     file: Path,
+    secret_key: Path | None,
+    data: Path | None,
     out: Path | None,
     bind: str | None,
     status: str | None,
     give_up_after: float | None,
-    farewell: float,
+    farewell: float | None,
+    state: Path | None,
+    survive: str,
+    allowed_code: tuple[str, ...],
+    fresh: bool,
+    restart_tracking: bool,
+    stay: bool,
     keep_every: int,
     log_level: str,
     log_json: bool,
@@ -107,20 +186,35 @@ def start_command(
 
     Start the peers in any order, on one host or many; each waits for its neighbors and says for whom. SIGINT and
     SIGTERM finish the round, write the results and end with code 130 or 143; a second one ends at once.
+
+    However a peer ended, the same command goes on where it was, and the final X has the same bits. --fresh begins
+    anew.
     """
     agent = id_from_environment() if agent is None else agent
     if agent is None:
         raise ConfigError("which peer is this? give --id, or set THANOS_PEER_ID")
-    topology = load(file, data_of={agent})
+    own_data = {} if data is None else {agent: data}
+    topology = load(file, data_of={agent}, own_data=own_data, reads_data=False, allowed_code=allowed_code)
     if agent >= topology.d:
         raise ConfigError(f"--id {agent}: {file} has the peers 0 to {topology.d - 1}")
+    check_allowed(topology)
     set_up_logging(agent, level=log_level, as_json=log_json)
     options = Options(
         out=out or Path("runs") / topology.name,
         bind=bind,
         status=status,
+        secret=secret_key,
         keep_every=keep_every,
         patience=Patience(give_up_after, farewell),
+        state=state,
+        survive=survive,
+        is_fresh=fresh,
+        restarts_tracking=restart_tracking,
         ends_with_stdin=end_with_stdin,
     )
-    sys.exit(run_peer(topology, agent, options))
+    signals = Signals()
+    code = run_peer(topology, agent, options, signals)
+    if stay and code == 0 and not signals.heard:
+        log.info("done; staying until SIGTERM")
+        signals.wait()
+    sys.exit(code)

@@ -2,19 +2,18 @@
 
 import json
 import sys
-from typing import Any
 
 import click
 
 from thanos_peer.cli.numbers import FiniteFloat
-from thanos_peer.runtime.status import ask, local_address
+from thanos_peer.runtime.status import PeerStatus, ask, local_address
 from thanos_peer.topology import load
 
 NO_ANSWER = 6
 
 
 @click.command("status")
-@click.argument("targets", nargs=-1, required=True, metavar="FILE|ADDRESS...")
+@click.argument("targets", nargs=-1, required=True, metavar="FILE|ADDRESS...", envvar="THANOS_PEER_STATUS")
 @click.option("--id", "agents", type=click.IntRange(min=0), multiple=True, help="With a file: only these peers.")
 @click.option("--timeout", type=FiniteFloat(min=0, min_open=True), default=1.0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="All that the peers say, as JSON lines.")
@@ -22,7 +21,7 @@ def status_command(targets: tuple[str, ...], agents: tuple[int, ...], timeout: f
     """Ask running peers what they are doing.
 
     A topology FILE means its peers on this host. An ADDRESS (tcp://HOST:PORT) is one that a peer was given with
-    `start --status`. Exit code 0 if everybody answers, 6 if somebody does not.
+    `start --status`; in a container, leave it out. Exit code 0 if everybody answers, 6 if somebody does not.
     """
     asked: list[tuple[str, str]] = []
     for target in targets:
@@ -34,18 +33,33 @@ def status_command(targets: tuple[str, ...], agents: tuple[int, ...], timeout: f
         asked += [(f"peer {i}", local_address(topology, i)) for i in chosen]
     answers = ask([address for _, address in asked], timeout=timeout)
     for (name, _), answer in zip(asked, answers, strict=True):
-        if as_json:
-            click.echo(json.dumps({"asked": name, "answer": answer}))
+        if isinstance(answer, str):
+            said = (
+                json.dumps({"asked": name, "answer": None, "problem": answer}) if as_json else f"{name}: {answer}"
+            )
         else:
-            click.echo(f"{name}: no answer within {timeout:g} s" if answer is None else describe(answer))
-    if None in answers:
+            said = json.dumps({"asked": name, "answer": answer.model_dump()}) if as_json else describe(answer)
+        click.echo(said)
+    if any(isinstance(answer, str) for answer in answers):
         sys.exit(NO_ANSWER)
 
 
-def describe(status: dict[str, Any]) -> str:
+def describe(status: PeerStatus) -> str:
     """A peer's answer, for people."""
-    state = "done" if status["is_done"] else f"round {status['round']} of at most {status['last_round']}"
-    edges = status["edges"].values()
-    sent, received = (sum(edge[key] for edge in edges) for key in ("messages_sent", "messages_received"))
-    traffic = f"{sent} messages sent, {received} received, {status['rejected']} refused"
-    return "\n  ".join([f"peer {status['id']} of {status['name']}: {state}; {traffic}", *status["waiting"]])
+    state = "done" if status.is_done else _round_of(status)
+    if status.epoch:
+        state += f", epoch {status.epoch} (the tracking was started again)"
+    sent, received = (
+        sum(getattr(edge, key) for edge in status.edges.values()) for key in ("messages_sent", "messages_received")
+    )
+    traffic = f"{sent} messages sent, {received} received, {status.rejected} refused"
+    return "\n  ".join([f"peer {status.id} of {status.name}: {state}; {traffic}", *status.waiting])
+
+
+def _round_of(status: PeerStatus) -> str:
+    """The round; where there are several phases, which one, and the round in it."""
+    phases, began = status.phases, status.round - status.phase_round
+    if len(phases) == 1:
+        return f"round {status.round} of at most {status.last_round}"
+    at = f"phase {status.phase} ({phases.index(status.phase) + 1} of {len(phases)})"
+    return f"{at}, round {status.phase_round} of at most {status.last_round - began}"

@@ -8,10 +8,13 @@ import click
 
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.errors import ConfigError
+from thanos_peer.phases import Averaging, Phase
 from thanos_peer.plots import draw_topology
+from thanos_peer.preparation import outline
 from thanos_peer.problem import build, proven_parameters
 from thanos_peer.topology import Topology, families, load, parse
 from thanos_peer.topology.render import Draft, render
+from thanos_peer.topology.sections import MOST_PEERS
 
 
 @click.group("topology")
@@ -21,7 +24,9 @@ def topology_group() -> None:
 
 @topology_group.command("new")
 @click.argument("family", type=click.Choice(families.FAMILIES))
-@click.option("--peers", "-d", type=click.IntRange(min=1), default=8, show_default=True, help="How many agents.")
+@click.option(
+    "--peers", "-d", type=click.IntRange(1, MOST_PEERS), default=8, show_default=True, help="How many agents."
+)
 @click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="File.  [default: stdout]")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @click.option("--name", help="Name of the run.  [default: FAMILY-PEERS]")
@@ -95,15 +100,16 @@ def new_command(
 def check_command(file: Path, agent: int | None) -> None:
     """Check topology FILE, and print what follows from it.
 
-    All mistakes are reported together. Data files are read too: all of them, or with --id only the one of the
-    peer that lives on this host.
+    All mistakes are reported together. Data files are read too: all that are named, or with --id only the one of
+    the peer that lives on this host.
     """
-    topology = load(file, data_of=None if agent is None else {agent})
+    topology = load(file, data_of=None if agent is None else {agent}, may_lack_data=True)
     if agent is not None and agent >= topology.d:
         raise ConfigError(f"--id {agent}: {file} has the peers 0 to {topology.d - 1}")
     for label, text in facts(topology).items():
         click.echo(f"{label:24}{text}")
-    if agent is None:
+    is_whole = topology.problem.data.kind == "synthetic" or all(peer.data for peer in topology.peers)
+    if agent is None and is_whole and not topology.problem.own_code():  # which is not run here
         click.echo(f"{'Condition 1 asks for':24}{theory(topology)}")
 
 
@@ -129,6 +135,7 @@ def facts(topology: Topology) -> dict[str, str]:
     degrees, messages, payload = graph.degrees, topology.messages_per_round, topology.payload_per_message
     rounds = (graph.rounds_to_consensus(factor) for factor in (1e-6, 1e-15))
     mu = "" if problem.regularizer == "none" else f", {problem.regularizer} with mu = {problem.mu:g}"
+    own = "" if problem.objective is None else f"{problem.objective}, "
     return {
         "name": topology.name,
         "digest": topology.digest,
@@ -142,10 +149,15 @@ def facts(topology: Topology) -> dict[str, str]:
         "messages per round": str(messages),
         "bytes per round": f"{messages * payload:,} of X and D ({payload:,} per message)",
         "rounds to consensus": "{} to shrink disagreement by 1e-6, {} by 1e-15".format(*rounds),
-        "problem": f"n = {problem.n}, p = {problem.p}{mu}, data: {problem.data.kind}",
+        "problem": f"{own}n = {problem.n}, p = {problem.p}{mu}, data: {problem.data.kind}",
         "algorithm": f"{topology.algorithm.method}, at most {topology.algorithm.max_rounds} rounds, "
         f"tolerance {topology.algorithm.tolerance:g}",
+        "phases": ", ".join(map(_rounds_of, outline(topology))),
     }
+
+
+def _rounds_of(phase: Phase) -> str:
+    return f"{phase.name} {phase.most}" if isinstance(phase, Averaging) else f"{phase.name} up to {phase.most}"
 
 
 def theory(topology: Topology) -> str:

@@ -3,13 +3,17 @@
 1. Neighbors are at most one round apart: nobody finishes round k without the other's block k. So an inbox
    holds blocks of rounds k and k + 1, and nothing else.
 2. A block from the past, or one that is here already, is a repetition and is ignored. One from beyond k + 1
-   is the neighbor's fault, and so is a repetition that says something else.
+   is the neighbor's fault, and so is a repetition that says something else. But an agent that has started again
+   from an earlier round is behind by itself: what its neighbors say meanwhile is early, not wrong.
 3. What is taken comes in increasing order of agent, its own block among it, whatever the order of arrival.
 4. Only `receive` fills the inbox, only `take` empties it. `publish` comes first in each round.
-5. Its own blocks of this round and the last are kept: a neighbor may be one round behind and ask for either.
+5. Its own blocks are kept while somebody may ask for them: those of this round and the last, for a neighbor that
+   is one round behind, and all since the earliest round that a neighbor may have to start again from; but no more
+   than `most_said`, whatever a neighbor says.
 """
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 
 from thanos_peer.block import AgentId, Block
 from thanos_peer.errors import LocalProtocolError, RemoteProtocolError
@@ -22,15 +26,32 @@ class Exchange:
         agent: Whose exchange this is.
         neighbors: With whom it exchanges.
         k: The round it starts with.
+        said: Its own earlier blocks, one for each round up to k - 1 that somebody may ask for.
+        fallbacks: The earliest round that each neighbor may start again from; k if not given.
+        is_again: Whether the agent has started again, and its neighbors may be far ahead.
+        most_said: How many of its own blocks it keeps at the most.
     """
 
-    def __init__(self, agent: AgentId, neighbors: Iterable[AgentId], k: int = 0) -> None:
+    def __init__(
+        self,
+        agent: AgentId,
+        neighbors: Iterable[AgentId],
+        k: int = 0,
+        *,
+        said: Iterable[Block] = (),
+        fallbacks: Mapping[AgentId, int] | None = None,
+        is_again: bool = False,
+        most_said: int = sys.maxsize,
+    ) -> None:
         self.agent = agent
         self.neighbors = tuple(sorted(neighbors))
         self.k = k
         self._here: dict[AgentId, Block] = {}  # round k, its own block among them
         self._ahead: dict[AgentId, Block] = {}  # round k + 1
-        self._said: dict[int, Block] = {}  # its own blocks that somebody may still ask for
+        self._said = {block.k: block for block in said}  # its own blocks that somebody may still ask for
+        self._oldest = min(self._said, default=k)
+        self._is_again, self._most_said = is_again, most_said
+        self.fallbacks = dict.fromkeys(self.neighbors, k) | dict(fallbacks or {})
 
     def publish(self, block: Block) -> None:
         """Put down its own block of round k: what every neighbor is to be sent."""
@@ -39,42 +60,69 @@ class Exchange:
         if self.agent in self._here:
             raise LocalProtocolError(f"agent {self.agent} publishes round {block.k} twice")
         self._here[self.agent] = block
-        self._said = {k: said for k, said in self._said.items() if k == block.k - 1} | {block.k: block}
+        self._said[block.k] = block
+        needed = max(min(block.k - 1, *self.fallbacks.values(), block.k), block.k - self._most_said)
+        while self._oldest < needed:
+            del self._said[self._oldest]
+            self._oldest += 1
 
     def said(self, k: int) -> Block | None:
         """Its own block of round k, for a neighbor that asks; None if it is not there yet, or long gone."""
         return self._said.get(k)
 
-    def receive(self, sender: AgentId, block: Block) -> None:
+    @property
+    def oldest(self) -> int:
+        """The earliest round whose own block can still be said again."""
+        return self._oldest
+
+    def all_said(self) -> tuple[Block, ...]:
+        """All its own blocks that somebody may still ask for, in order of round."""
+        return tuple(self._said.values())
+
+    def receive(self, sender: AgentId, block: Block) -> bool:
         """Take in a neighbor's block, of this round or the next.
+
+        Returns:
+            Whether it is one that round k lacked.
 
         Raises:
             RemoteProtocolError: The sender is no neighbor, is more than a round ahead, or contradicts itself.
         """
-        if sender not in self.neighbors:
+        ahead = block.k - self.k
+        known_fallback = self.fallbacks.get(sender)
+        if known_fallback is None:
             raise RemoteProtocolError(neighbor=sender, k=block.k, what=f"not a neighbor of agent {self.agent}")
-        if block.k > self.k + 1:
+        if ahead > 1 and not self._is_again:
             raise RemoteProtocolError(neighbor=sender, k=block.k, what=f"more than one round ahead of {self.k}")
-        if block.k < self.k:
-            return
-        box = self._here if block.k == self.k else self._ahead
+        if block.fallback > known_fallback:
+            self.fallbacks[sender] = block.fallback
+        if ahead < 0 or ahead > 1:
+            return False
+        box = self._ahead if ahead else self._here
         known = box.setdefault(sender, block)
-        if known is not block and not known.has_same_bits(block):
+        if known is block:
+            return not ahead
+        if not known.has_same_bits(block):
             raise RemoteProtocolError(
                 neighbor=sender, k=block.k, what="a second block that differs from the first"
             )
-
-    def is_missing(self, neighbor: AgentId) -> bool:
-        """Whether a neighbor's block of round k is not here yet."""
-        return neighbor not in self._here
+        return False
 
     def missing(self) -> tuple[AgentId, ...]:
         """The neighbors whose block of round k is not here yet."""
         return tuple(j for j in self.neighbors if self.is_missing(j))
 
+    def is_missing(self, neighbor: AgentId) -> bool:
+        """Whether a neighbor's block of round k is not here yet."""
+        return neighbor not in self._here
+
+    def lacks(self) -> int:
+        """How many blocks of round k are not here yet, its own among them."""
+        return len(self.neighbors) + 1 - len(self._here)
+
     def is_complete(self) -> bool:
         """Whether round k can be taken."""
-        return len(self._here) == len(self.neighbors) + 1
+        return self.lacks() == 0
 
     def take(self) -> list[Block]:
         """The blocks of round k in increasing order of agent; the exchange moves on to round k + 1."""

@@ -4,13 +4,18 @@ A frame is one msgpack array. Its first five elements are the same in every mess
 
     version, kind, run, sender, round
 
-Then, for a Hello: n, p, dtype, digest of the topology, software version, and whether it asks for blocks;
-for a Block: eta, streak, last round or nil, dtype, [n, p], X and D; for a Bye: why.
+Then, for a Hello: n, p, dtype, digest of the topology, software version, whether it asks for blocks, which life of
+the sender speaks and which of the receiver it answers, the oldest block it has, the epoch, what keeps the sender
+waiting, and the digest of its features; for a Block: eta, streak, last round or nil, the sender's fallback, dtype,
+[n, p], X and D; for a Bye: why, and how far around the sender all are done.
 
 Whatever arrives is either decoded into a message that obeys every rule below, or is a RemoteProtocolError;
 nothing else can happen. Limits come before decoding, decoding before looking at fields.
 """
 
+import hashlib
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -22,9 +27,16 @@ from thanos_peer.errors import RemoteProtocolError
 
 VERSION: Final = 1
 HELLO, BLOCK, BYE = 1, 2, 3
+DONE = "done"  # the reason in the Bye of a peer that has its result
+SPENT = "done, and its state is gone"  # the same of one that can say none of its blocks again
+DONE_BUT = "done, but for some given up"  # of one that tells how far all are done that can be heard from
 RUN_BYTES = 16
 OVERHEAD = 512  # no message needs more than this besides the bytes of X and D
+LONGEST_TEXT = 128
 LARGEST_ROUND = 2**53
+SMALL = 65536  # bytes; in a frame beyond this arrays are counted: each byte could be one, and cost 64
+MOST_ARRAYS = 16
+TOGETHER = 2**18  # bytes of blocks that become one array: whoever keeps one of them keeps all
 DTYPES: dict[str, np.dtype[Any]] = {"float64": np.dtype("<f8"), "float32": np.dtype("<f4")}
 
 
@@ -40,6 +52,12 @@ class Hello:
         dtype: "float64" or "float32".
         software: The sender's version, for messages to people.
         is_asking: Whether it lacks the receiver's block k.
+        life: When the sending process started, in milliseconds since 1970.
+        answered: The life of the receiver that it answers; 0 if it answers nobody.
+        oldest: The earliest round whose block the sender could still say again.
+        epoch: How often the network has started its tracking again.
+        trouble: What keeps the sender waiting, for those that wait for it; empty if nothing does.
+        features: Digests of the names of its features, in hex, or those it passes on; empty if it knows of none.
     """
 
     k: int
@@ -49,17 +67,38 @@ class Hello:
     dtype: str
     software: str
     is_asking: bool
+    life: int = 0
+    answered: int = 0
+    oldest: int = 0
+    epoch: int = 0
+    trouble: str = ""
+    features: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Bye:
-    """I am leaving, and my last round is k: said when done or stopped."""
+    """My last round is k: said when done or stopped.
+
+    Attributes:
+        k: The round that the sender is in.
+        reason: DONE, SPENT or DONE_BUT, or why it leaves early.
+        radius: Up to which distance from the sender all are done; 0 if it leaves early.
+    """
 
     k: int
     reason: str
+    radius: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the sender has its result."""
+        return self.reason in {DONE, SPENT, DONE_BUT}
 
 
 Message: TypeAlias = Hello | Block | Bye
+Said: TypeAlias = tuple[AgentId, Message]
+_LATER: Said = -1, Bye(0, "")  # holds the place of a block while its numbers are looked at
+_KINDS = frozenset({HELLO, BLOCK, BYE})
 
 
 class VersionMismatchError(RemoteProtocolError):
@@ -76,16 +115,20 @@ class Codec:
     """Encodes and decodes the messages of one run.
 
     Args:
-        digest: Of the topology, in hex; its first 16 bytes name the run in every frame.
+        digest: Of the topology, in hex; it and the epoch name the run in every frame.
         n: Rows of X and D.
         p: Columns.
         dtype: What X and D are sent as: "float64", which is exact, or "float32".
+        epoch: How often the network has started its tracking again.
     """
 
-    def __init__(self, digest: str, *, n: int, p: int, dtype: str) -> None:
-        self._run = bytes.fromhex(digest)[:RUN_BYTES]
+    def __init__(self, digest: str, *, n: int, p: int, dtype: str, epoch: int = 0) -> None:
+        self._run = run_of(digest, epoch)
         self._shape, self._name, self._dtype = (n, p), dtype, DTYPES[dtype]
         self._payload = 2 * n * p * self._dtype.itemsize
+        self._agreed = VERSION, self._run, self._name, self._shape, self._payload
+        self._together = max(1, TOGETHER // self._payload)
+        self._largest_bin = max(self._payload, RUN_BYTES)
         self.largest_frame = self._payload + OVERHEAD
         self._packer = msgpack.Packer(autoreset=True)
 
@@ -95,126 +138,207 @@ class Codec:
             case Block():
                 stop = message.stop
                 body = [
-                    message.eta, stop.streak, stop.after, self._name, list(self._shape),
-                    np.array((message.X, message.D), dtype=self._dtype).tobytes(),
+                    message.eta, stop.streak, stop.after, message.fallback, self._name, self._shape,
+                    self._bytes_of(message.X) + self._bytes_of(message.D),
                 ]  # fmt: skip
                 kind = BLOCK
             case Hello():
                 kind = HELLO
-                body = [message.n, message.p, message.dtype, message.digest, message.software, message.is_asking]
+                body = [
+                    message.n, message.p, message.dtype, message.digest, message.software, message.is_asking,
+                    message.life, message.answered, message.oldest, message.epoch, message.trouble,
+                    message.features,
+                ]  # fmt: skip
             case Bye():
-                kind, body = BYE, [message.reason]
+                kind, body = BYE, [message.reason, message.radius]
         packed: bytes = self._packer.pack([VERSION, kind, self._run, sender, message.k, *body])
         return packed
 
-    def decode(self, frame: bytes) -> tuple[AgentId, Message]:
+    def _bytes_of(self, matrix: Matrix) -> bytes:
+        return matrix.astype(self._dtype, copy=False).tobytes()
+
+    def decode(self, frame: bytes) -> Said:
         """Who says what.
 
         Raises:
             RemoteProtocolError: The frame is not a sound message of this run.
         """
-        fields = self._unpack(frame)
-        version, kind, run, sender, k = self._header(fields)
-        if version != VERSION:
-            raise VersionMismatchError(neighbor=sender, theirs=version)
-        claim = _Claim(sender, k)
-        if kind == HELLO:  # of whatever run: a difference is for the handshake to name
-            return sender, _hello(claim, fields[5:])
-        if run != self._run:
-            raise claim.error("belongs to another run")
-        if kind == BLOCK:
-            return sender, self._block(claim, fields[5:])
-        if kind == BYE:
-            return sender, _bye(claim, fields[5:])
-        raise claim.error(f"has an unknown kind of message, {kind}")
+        said = self.decode_all([frame])[0]
+        if isinstance(said, RemoteProtocolError):
+            raise said
+        return said
 
-    def _unpack(self, frame: bytes) -> list[Any]:
+    def decode_all(self, frames: Sequence[bytes]) -> list[Said | RemoteProtocolError]:
+        """Who says what in each frame, or what is wrong with it.
+
+        The numbers of small blocks are turned into arrays and looked at together: this is where a peer spends most
+        of its time besides the step, and numpy's price is per call.
+        """
+        results: list[Said | RemoteProtocolError] = []
+        blocks: list[tuple[int, tuple[Any, ...]]] = []
+        for frame in frames:
+            try:
+                fields = self._unpack(frame)
+                if self._is_sound_block(fields) or self._check(fields) == BLOCK:
+                    blocks.append((len(results), fields))
+                    results.append(_LATER)
+                else:
+                    results.append((fields[3], _hello(fields) if fields[1] == HELLO else _bye(fields)))
+            except RemoteProtocolError as error:
+                results.append(error.with_traceback(None))  # which holds on to the frame and all that is in it
+        for first in range(0, len(blocks), self._together):
+            self._look_at_numbers(blocks[first : first + self._together], results)
+        return results
+
+    def _look_at_numbers(
+        self, blocks: list[tuple[int, tuple[Any, ...]]], results: list[Said | RemoteProtocolError]
+    ) -> None:
+        """Turn the numbers of some blocks into arrays, and put the blocks where their places are."""
+        numbers = np.frombuffer(b"".join([fields[-1] for _, fields in blocks]), dtype=self._dtype)
+        is_finite = bool(np.isfinite(numbers).all())
+        pairs = numbers.astype(np.float64, copy=False).reshape(-1, 2, *self._shape)
+        for (place, fields), X, D in zip(blocks, list(pairs[:, 0]), list(pairs[:, 1]), strict=True):
+            if is_finite or (np.isfinite(X).all() and np.isfinite(D).all()):
+                _, _, _, sender, k, eta, streak, after, fallback, _, _, _ = fields
+                results[place] = sender, Block(k, X, D, eta, StopWord(streak, after), fallback)
+            else:
+                results[place] = _claim(fields, "has an X or D with NaN or Inf")
+
+    def _unpack(self, frame: bytes) -> tuple[Any, ...]:
         if len(frame) > self.largest_frame:
             raise _nobody(f"a frame of {len(frame)} bytes; at most {self.largest_frame} are allowed")
         try:
             fields = msgpack.unpackb(
                 frame,
-                raw=False,
-                max_str_len=128,
-                max_bin_len=max(self._payload, RUN_BYTES),
-                max_array_len=16,
+                use_list=False,
+                max_str_len=LONGEST_TEXT,
+                max_bin_len=self._largest_bin,
+                max_array_len=32,
                 max_map_len=0,
                 max_ext_len=0,
+                list_hook=None if len(frame) <= SMALL else _array_counter(),
             )
         except (ValueError, msgpack.UnpackException) as error:
-            raise _nobody(f"not a msgpack message: {type(error).__name__}") from error
-        if not isinstance(fields, list) or len(fields) < 5:
-            raise _nobody("not an array of at least five elements")
-        return fields
+            what = f"not a msgpack message: {type(error).__name__}"  # the cause itself holds all that was read
+        else:
+            if isinstance(fields, tuple) and len(fields) >= 5:
+                return fields
+            what = "not an array of at least five elements"
+        raise _nobody(what)
 
-    @staticmethod
-    def _header(fields: list[Any]) -> tuple[int, int, bytes, AgentId, int]:
+    def _is_sound_block(self, fields: tuple[Any, ...]) -> bool:
+        """Whether it is a block that no one has announced the end in: the usual case, in one look."""
+        if len(fields) != 12:
+            return False
+        version, kind, run, sender, k, eta, streak, after, fallback, dtype, shape, payload = fields
+        return (
+            kind == BLOCK
+            and type(version) is type(kind) is type(sender) is type(k) is type(streak) is type(fallback) is int
+            and type(eta) is float
+            and type(payload) is bytes
+            and after is None
+            and (version, run, dtype, shape, len(payload)) == self._agreed
+            and 0 <= sender <= LARGEST_ROUND
+            and 0 <= fallback <= k <= LARGEST_ROUND
+            and 0 <= streak <= LARGEST_ROUND
+            and 0 <= eta < math.inf
+        )
+
+    def _check(self, fields: tuple[Any, ...]) -> int:
+        """Field by field, to say what is wrong; returns the kind of message if nothing is."""
+        kind: int
         version, kind, run, sender, k = fields[:5]
         if not (_is_count(version) and _is_count(kind) and _is_count(sender) and _is_count(k)):
             raise _nobody("a header whose numbers are not whole and non-negative")
-        if not isinstance(run, bytes) or len(run) != RUN_BYTES:
+        if type(run) is not bytes or len(run) != RUN_BYTES:
             raise _nobody(f"a header whose run is not {RUN_BYTES} bytes")
-        return version, kind, run, sender, k
+        if version != VERSION:
+            raise VersionMismatchError(neighbor=sender, theirs=version)
+        if kind not in _KINDS:
+            raise _claim(fields, f"has an unknown kind of message, {kind}")
+        if run != self._run and kind != HELLO:  # of a Hello, a difference is for the handshake to name
+            raise _claim(fields, "belongs to another run")
+        if kind == BLOCK:
+            self._check_block(fields)
+        return kind
 
-    def _block(self, claim: "_Claim", body: list[Any]) -> Block:
-        if len(body) != 6:
-            raise claim.error(f"has {len(body)} fields in a block instead of 6")
-        eta, streak, after, dtype, shape, payload = body
-        if not isinstance(eta, float) or not 0 <= eta < np.inf:
-            raise claim.error("has a step size that is not a finite number >= 0")
+    def _check_block(self, fields: tuple[Any, ...]) -> None:
+        if len(fields) != 12:
+            raise _claim(fields, f"has {len(fields) - 5} fields in a block instead of 7")
+        _, _, _, _, k, eta, streak, after, fallback, dtype, shape, payload = fields
+        if type(eta) is not float or not 0 <= eta < math.inf:
+            raise _claim(fields, "has a step size that is not a finite number >= 0")
         if not _is_count(streak) or not (after is None or _is_count(after)):
-            raise claim.error("has stop fields that are not whole and non-negative")
-        if after is not None and after <= claim.k:
-            raise claim.error(f"announces round {after} as the last, which is past")
-        if dtype != self._name or shape != list(self._shape):
-            raise claim.error(f"has {dtype!a} of shape {shape!a}; agreed are {self._name} of {list(self._shape)}")
-        X, D = self._matrices(claim, payload)
-        return Block(claim.k, X, D, eta, StopWord(streak, after))
-
-    def _matrices(self, claim: "_Claim", raw: Any) -> Matrix:
-        if not isinstance(raw, bytes) or len(raw) != self._payload:
-            raise claim.error(f"has an X and D that are not {self._payload} bytes")
-        numbers = np.frombuffer(raw, dtype=self._dtype)
-        if not np.isfinite(numbers).all():
-            raise claim.error("has an X or D with NaN or Inf")
-        return numbers.reshape(2, *self._shape).astype(np.float64, copy=False)
+            raise _claim(fields, "has stop fields that are not whole and non-negative")
+        if after is not None and after <= k:
+            raise _claim(fields, f"announces round {after} as the last, which is past")
+        if not _is_count(fallback) or fallback > k:
+            raise _claim(fields, "has a fallback that is not a round up to its own")
+        if dtype != self._name or shape != self._shape:
+            if not (_is_text(dtype, 16) and _is_pair(shape)):
+                raise _claim(fields, "has a precision or a shape of the wrong type")  # and of any size: not shown
+            agreed = f"{self._name} of {self._shape}"
+            raise _claim(fields, f"has {dtype!a} of shape {shape!a}; agreed are {agreed}")
+        if type(payload) is not bytes or len(payload) != self._payload:
+            raise _claim(fields, f"has an X and D that are not {self._payload} bytes")
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """Who a frame says it is from, and in which round."""
+def run_of(digest: str, epoch: int) -> bytes:
+    """What names a run in every frame: the first bytes of its digest, after the first epoch hashed with it."""
+    raw = bytes.fromhex(digest)
+    return (raw if epoch == 0 else hashlib.sha256(raw + epoch.to_bytes(8, "little")).digest())[:RUN_BYTES]
 
-    sender: AgentId
-    k: int
 
-    def error(self, what: str) -> RemoteProtocolError:
-        return RemoteProtocolError(neighbor=self.sender, k=self.k, what=what)
+def _array_counter() -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """What msgpack calls with every array of a frame that it has read; ends the reading after so many."""
+    left = iter(range(MOST_ARRAYS))
+
+    def count(array: tuple[Any, ...]) -> tuple[Any, ...]:
+        if next(left, None) is None:
+            raise ValueError("more arrays than any message has")
+        return array
+
+    return count
 
 
 def _nobody(what: str) -> RemoteProtocolError:
     return RemoteProtocolError(neighbor=None, k=None, what=what)
 
 
+def _claim(fields: tuple[Any, ...], what: str) -> RemoteProtocolError:
+    """What is wrong with a frame whose header is sound."""
+    return RemoteProtocolError(neighbor=fields[3], k=fields[4], what=what)
+
+
 def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= LARGEST_ROUND
+
+
+def _is_pair(value: Any) -> bool:
+    return type(value) is tuple and len(value) == 2 and all(map(_is_count, value))
 
 
 def _is_text(value: Any, most: int) -> bool:
     return isinstance(value, str) and len(value) <= most and value.isascii() and value.isprintable()
 
 
-def _hello(claim: _Claim, body: list[Any]) -> Hello:
-    if len(body) != 6:
-        raise claim.error(f"has {len(body)} fields in a hello instead of 6")
-    n, p, dtype, digest, software, is_asking = body
-    if not (_is_count(n) and _is_count(p) and isinstance(is_asking, bool)):
-        raise claim.error("has a hello with fields of the wrong type")
-    if not (_is_text(dtype, 16) and _is_text(digest, 64) and _is_text(software, 32)):
-        raise claim.error("has a hello with texts that are too long or not printable")
-    return Hello(claim.k, digest, n, p, dtype, software, is_asking)
+def _hello(fields: tuple[Any, ...]) -> Hello:
+    if len(fields) != 17:
+        raise _claim(fields, f"has {len(fields) - 5} fields in a hello instead of 12")
+    _, _, _, _, k, n, p, dtype, digest, software, is_asking, *rest = fields
+    life, answered, oldest, epoch, trouble, features = rest
+    if not (isinstance(is_asking, bool) and all(map(_is_count, (n, p, life, answered, oldest, epoch)))):
+        raise _claim(fields, "has a hello with fields of the wrong type")
+    texts = (dtype, 16), (digest, 64), (software, 32), (trouble, LONGEST_TEXT), (features, 64)
+    if not all(_is_text(text, most) for text, most in texts):
+        raise _claim(fields, "has a hello with texts that are too long or not printable")
+    return Hello(k, digest, n, p, dtype, software, is_asking, life, answered, oldest, epoch, trouble, features)
 
 
-def _bye(claim: _Claim, body: list[Any]) -> Bye:
-    if len(body) != 1 or not _is_text(body[0], 64):
-        raise claim.error("has a bye without a printable reason of at most 64 characters")
-    return Bye(claim.k, body[0])
+def _bye(fields: tuple[Any, ...]) -> Bye:
+    if len(fields) != 7:
+        raise _claim(fields, f"has {len(fields) - 5} fields in a bye instead of 2")
+    _, _, _, _, k, reason, radius = fields
+    if not _is_text(reason, 64) or not _is_count(radius):
+        raise _claim(fields, "has a bye without a printable reason of at most 64 characters and a radius")
+    return Bye(k, reason, radius)

@@ -1,12 +1,14 @@
 """All peers of a topology as processes on this machine."""
 
 import contextlib
+import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -15,27 +17,101 @@ import numpy as np
 import tomlkit
 
 from thanos_peer.block import AgentId, Matrix
-from thanos_peer.errors import PeerFailedError
+from thanos_peer.errors import ConfigError, PeerFailedError
 from thanos_peer.results import PeerFiles
+from thanos_peer.runtime.security import (
+    credentials_of,
+    make_keys,
+    rewritten,
+    secret_directory,
+    secret_file,
+    tables_of,
+    with_keys,
+    write_secrets,
+)
+from thanos_peer.runtime.status import ask, local_address
 from thanos_peer.runtime.trajectory import TrajectoryReader
-from thanos_peer.topology import Topology, load
+from thanos_peer.topology import Topology
 
 LAST_LINES = 5  # of a failed peer's log, shown to the user
+AT_ONCE = 0.2  # seconds
+PORTS = range(10_000, 32_768)  # below those of outgoing connections, as most systems have it
 
 
-def with_free_ports(topology: Topology, file: Path) -> Topology:
-    """The same topology in a new file, with every peer at a free port of this machine."""
-    document = tomlkit.parse(topology.file.read_text(encoding="utf-8"))
-    with contextlib.ExitStack() as stack:
-        for peer in document["peers"]:
-            probe = stack.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
-            peer["address"] = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+def _environment() -> dict[str, str]:
+    """Ours, without the data file of a single peer."""
+    return {name: value for name, value in os.environ.items() if name != "THANOS_PEER_DATA"}
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody uses right now.
+
+    They are none of those that systems give to outgoing connections: one of these could take a port before its
+    peer listens there.
+    """
+    ports: list[int] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise ConfigError(f"{count} free ports are needed, but there are {len(ports)} from {PORTS[0]} to {PORTS[-1]}")
+
+
+def with_ports(
+    topology: Topology, file: Path, ports: Sequence[int], binds: Sequence[int] | None = None
+) -> Topology:
+    """The same topology in a new file, with every peer at a port of this machine.
+
+    Args:
+        topology: Whose peers they are.
+        file: The new file.
+        ports: Where each peer is reached.
+        binds: Where each peer listens, if that is another port.
+    """
+
+    def move(document: tomlkit.TOMLDocument) -> None:
+        for peer in tables_of(document):
+            i = int(peer["id"])
+            peer["address"] = f"tcp://127.0.0.1:{ports[i]}"
             peer.pop("bind", None)
-            if peer.get("data") is not None:
-                peer["data"] = str((topology.directory / peer["data"]).resolve())
-    file.write_text(tomlkit.dumps(document), encoding="utf-8")
-    return load(file, data_of=())
+            if binds is not None:
+                peer["bind"] = f"tcp://127.0.0.1:{binds[i]}"
+
+    return rewritten(topology, file, move)
+
+
+def prepare(
+    topology: Topology,
+    file: Path,
+    ports: Sequence[int] | None = None,
+    binds: Sequence[int] | None = None,
+    *,
+    makes_keys: bool = True,
+) -> tuple[Topology, Path]:
+    """What all peers of a topology need to run on this machine, and where their secrets lie.
+
+    Peers that have no keys get new ones for this run, beside the new file. If they have, their secrets must be
+    here.
+
+    Args:
+        topology: As it was read.
+        file: A topology file for this run, in its directory.
+        ports: Where each peer is reached; None for what the file says.
+        binds: Where each peer listens, if that is another port.
+        makes_keys: Whether peers without keys get new ones.
+    """
+    directory = secret_directory(topology.file if topology.has_keys else file)
+    if not topology.has_keys and makes_keys:
+        keys = make_keys(topology)
+        write_secrets(directory, keys)
+        topology = with_keys(topology, file, keys)
+    if ports is not None:
+        topology = with_ports(topology, file, ports, binds)
+    for i in range(topology.d if topology.has_keys else 0):
+        credentials_of(topology, i, secret_file(directory, i))
+    return topology, directory
 
 
 @dataclass(frozen=True)
@@ -45,6 +121,7 @@ class Glimpse:
     k: int
     X: Matrix
     eta: Matrix
+    overall: float | None
 
 
 class Cluster:
@@ -53,12 +130,24 @@ class Cluster:
     Args:
         topology: What runs.
         out: The run directory.
+        secrets: The directory of their secrets.
         keep_every: Rounds between two glimpses.
         give_up: Seconds after which a waiting peer gives up; None never.
+        survive: What a peer comes back from, if it is started again: "power", "kill" or "nothing".
     """
 
-    def __init__(self, topology: Topology, out: Path, *, keep_every: int, give_up: float | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        out: Path,
+        secrets: Path,
+        *,
+        keep_every: int,
+        give_up: float | None = None,
+        survive: str = "power",
+    ) -> None:
         self._topology, self._out, self._keep_every, self._give_up = topology, out, keep_every, give_up
+        self._secrets, self._survive = secrets, survive
         self.files = [PeerFiles(out, topology, i) for i in range(topology.d)]
         self._processes: list[subprocess.Popen[bytes]] = []
         n, p = topology.problem.n, topology.problem.p
@@ -77,16 +166,33 @@ class Cluster:
     def __exit__(self, *exc: object) -> None:
         self._end_all()
 
-    def _start(self, i: AgentId) -> "subprocess.Popen[bytes]":
+    @property
+    def state(self) -> Path:
+        """Where the peers keep what they would start again from."""
+        return self._out / "state"
+
+    def restart(self, i: AgentId) -> None:
+        """Start a peer again that has ended."""
+        ended = self._processes[i]
+        ended.wait()
+        if ended.stdin is not None:
+            ended.stdin.close()
+        self._processes[i] = self._start(i, is_again=True)
+
+    def _start(self, i: AgentId, *, is_again: bool = False) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "thanos_peer", "start", "--id", str(i), "--out", str(self._out)]
         command += ["--topology", str(self._topology.file), "--keep-every", str(self._keep_every)]
-        command += ["--end-with-stdin"]
+        command += ["--end-with-stdin", "--state", str(self.state), "--survive", self._survive]
+        if self._topology.has_keys:
+            command += ["--secret-key", str(secret_file(self._secrets, i))]
+        for allowed in self._topology.allowed_code:
+            command += ["--allow-code", allowed]
         if self._give_up is not None:
             command += ["--give-up-after", str(self._give_up)]
-        self.files[i].prepare()
-        with self.files[i].log.open("wb") as log:
+        self.files[i].prepare(is_resumed=is_again)
+        with self.files[i].log.open("ab") as log:
             return subprocess.Popen(  # noqa: S603 - our own command
-                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, env=_environment()
             )
 
     @property
@@ -119,13 +225,38 @@ class Cluster:
                 return
             records = self._seen.pop(k)
             rows = [records[i] for i in range(self._topology.d)]
-            yield Glimpse(k, np.array([row["X"] for row in rows]), np.array([row["eta"] for row in rows]))
+            X, eta = (np.array([row[name] for row in rows]) for name in ("X", "eta"))
+            divisor = float(rows[0]["overall"])
+            yield Glimpse(k, X, eta, None if np.isnan(divisor) else divisor)
+
+    def phase(self) -> tuple[str, int] | None:
+        """Which phase peer 0 is in, and the round of it, by its own word; None if it does not answer at once."""
+        (answer,) = ask([local_address(self._topology, 0)], timeout=AT_ONCE)
+        return None if isinstance(answer, str) else (answer.phase, answer.phase_round)
+
+    def whereabouts(self) -> dict[AgentId, tuple[str, int, int] | None]:
+        """Phase, epoch and round of each peer that still runs, by its own word; None where one does not answer."""
+        running = [i for i in range(self._topology.d) if not self.has_ended(i)]
+        answers = ask([local_address(self._topology, i) for i in running], timeout=AT_ONCE)
+        return {
+            i: None if isinstance(each, str) else (each.phase, each.epoch, each.round)
+            for i, each in zip(running, answers, strict=True)
+        }
 
     def slowest(self) -> AgentId | None:
         """A peer that others wait for: one that has reported the fewest of the rounds not yet complete."""
         if not self._seen:
             return None
         return min(range(self._topology.d), key=lambda i: sum(i in reported for reported in self._seen.values()))
+
+    def has_ended(self, i: AgentId) -> bool:
+        """Whether a peer has ended."""
+        return self._processes[i].poll() is not None
+
+    def send_signal(self, i: AgentId, number: int) -> None:
+        """Send a signal to one peer, if it still runs."""
+        if self._processes[i].poll() is None:
+            self._processes[i].send_signal(number)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Ask all peers to end."""

@@ -7,22 +7,37 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from thanos_peer.agent import Agent
+from thanos_peer.agent import Agent, Memory
 from thanos_peer.algorithm.thanos import AgentState
 from thanos_peer.block import AgentId
-from thanos_peer.errors import ThanosPeerError
-from thanos_peer.problem import local_problem, parameters_of, start_of
+from thanos_peer.errors import (
+    CheckpointError,
+    DataFileError,
+    NeighborLostError,
+    OwnCodeError,
+    RunOverError,
+    ThanosPeerError,
+)
+from thanos_peer.problem import share_of
+from thanos_peer.protocol.wire import DONE, SPENT, Bye
 from thanos_peer.results import PeerFiles
+from thanos_peer.runtime.checkpoint import CheckpointStore, checkpoints_in
+from thanos_peer.runtime.door import allow_many_files
+from thanos_peer.runtime.last_words import tell_neighbors
+from thanos_peer.runtime.outcome import OutcomeWriter
 from thanos_peer.runtime.peer import Peer
+from thanos_peer.runtime.security import Credentials, check_in_the_clear, credentials_of
+from thanos_peer.runtime.signals import Signals
 from thanos_peer.runtime.status import StatusServer, local_address
 from thanos_peer.runtime.trajectory import TrajectoryWriter
 from thanos_peer.runtime.waiting import Patience
+from thanos_peer.samples import features_digest
 from thanos_peer.topology import Topology
+from thanos_peer.topology.data import features_of
 
 log = logging.getLogger("thanos_peer")
 
@@ -35,100 +50,273 @@ class Options:
         out: The run directory.
         bind: Where to listen; None for what the topology says.
         status: One more address to answer status requests on.
+        secret: The file with this peer's secret key; None for the one beside the topology file.
         keep_every: Keep the X of every so many rounds; 0 keeps none.
         patience: How long to wait.
+        state: The directory of checkpoints.
+        survive: What a peer comes back from with the same bits: "power" cuts, a "kill", or "nothing".
+        is_fresh: Whether to begin anew, whatever checkpoints there are.
+        restarts_tracking: Whether to have the network start its tracking again if this peer's state is lost.
         ends_with_stdin: Stop when standard input is closed: how a launcher takes its peers with it.
     """
 
     out: Path
     bind: str | None = None
     status: str | None = None
+    secret: Path | None = None
     keep_every: int = 0
     patience: Patience = field(default_factory=Patience)
+    state: Path | None = None
+    survive: str = "power"
+    is_fresh: bool = False
+    restarts_tracking: bool = False
     ends_with_stdin: bool = False
 
 
-def run_peer(topology: Topology, agent_id: AgentId, options: Options) -> int:
+def run_peer(topology: Topology, agent_id: AgentId, options: Options, signals: Signals) -> int:
     """Run one peer to its end, and write its results whatever the end.
+
+    Args:
+        topology: What all agree on.
+        agent_id: Which peer this is.
+        options: What the person at this host chose.
+        signals: Told of every signal that comes from the first round on, also after the end.
 
     Returns:
         0, or 128 plus the number of the signal that stopped it before its last round.
     """
-    files = PeerFiles(options.out, topology, agent_id)
-    files.prepare()
-    local, parameters = local_problem(topology, agent_id), parameters_of(topology)
-    agent = Agent(topology, local, parameters, start_of(topology))
-    me, began = topology.peers[agent_id], time.monotonic()
+    bind = options.bind or topology.peers[agent_id].bind or topology.peers[agent_id].address
+    check_in_the_clear(topology, agent_id, bind, options.status)
+    credentials = credentials_of(topology, agent_id, options.secret)
+    _prefer_long_turns()
+    allow_many_files()
+    directory = options.state or options.out.with_name(f"{options.out.name}.state")
     with contextlib.ExitStack() as stack:
-        on_round = _ignore
-        if options.keep_every:
-            on_round = stack.enter_context(TrajectoryWriter(files.trajectory, every=options.keep_every)).append
-        bind = options.bind or me.bind or me.address
-        peer = Peer(topology, agent, bind=bind, on_round=on_round, patience=options.patience)
+        store = None
+        if options.survive != "nothing":
+            is_flushed = options.survive == "power"
+            store = stack.enter_context(CheckpointStore(directory, topology, agent_id, is_flushed=is_flushed))
+        elif not options.is_fresh and (found := checkpoints_in(directory, agent_id)):
+            raise CheckpointError(
+                f"{found[-1]} is there to go on from: leave out --survive nothing, or begin anew with --fresh"
+            )
+        files = PeerFiles(options.out, topology, agent_id)
+        return _Life(topology, agent_id, replace(options, bind=bind), credentials, store, files, signals).live(
+            stack
+        )
 
-        def write(ending: str) -> None:
-            state = agent.state
-            facts = peer.status() | {"ending": ending, "seconds": time.monotonic() - began}
-            files.write(state.X, state.D, local.g.prox(state.X, parameters.smoothing.sigma(state.k)), facts)
-            log.info("%s in round %d, results in %s", ending, state.k, files.result)
 
+@dataclass(frozen=True)
+class _Life:
+    """One life of a peer: from what it finds on its disk to what it leaves there."""
+
+    topology: Topology
+    agent: AgentId
+    options: Options
+    credentials: Credentials | None
+    store: CheckpointStore | None
+    files: PeerFiles
+    signals: Signals
+
+    def live(self, stack: contextlib.ExitStack) -> int:
+        """Go on from what an earlier life has left, or begin; returns the exit code."""
+        memory, files = self._recall(), self.files
+        finished = None if self.options.is_fresh else files.finished_round(self.topology.digest)
+        if finished is not None and (memory is None or memory.epoch < files.finished_epoch):
+            return self._say_finished(finished, SPENT)
+        is_behind = finished is not None and self._is_behind(memory)
         try:
-            number = _run_loop(_serve(topology, peer, options, on_done=lambda: write(_ending_of(agent))))
+            peer, features = self._prepare(memory, stack, has_result=is_behind)
+        except (DataFileError, OwnCodeError, CheckpointError) as error:
+            k, epoch = (0, 0) if memory is None else (memory.state.k, memory.epoch)
+            self._tell_neighbors(Bye(k, error.in_short), epoch)
+            raise
+        try:
+            return self._take_part(peer, features, is_first=memory is None)
+        except (NeighborLostError, RunOverError) as error:
+            if finished is None or not is_behind:
+                raise
+            log.warning("%s", error)
+            return self._say_finished(finished, DONE)
+
+    def _recall(self) -> Memory | None:
+        """What an earlier life of this peer has left, unless it is not wanted."""
+        if self.store is None or self.options.is_fresh:
+            return None
+        memory = self.store.load(or_nothing=self.options.restarts_tracking)
+        if memory is not None:
+            log.info("going on from round %d, saved in %s", memory.state.k, self.store.directory)
+        return memory
+
+    def _is_behind(self, memory: Memory | None) -> bool:
+        """Whether it remembers less than led to the finished result: the rest was damaged, or is gone.
+
+        Neighbors may need the rounds between, so they are gone through again; the result stays meanwhile.
+        """
+        if memory is None or memory.epoch != self.files.finished_epoch:
+            return False
+        return memory.state.k < self.files.finished_after
+
+    def _say_finished(self, finished: int, reason: str) -> int:
+        """Say that there is nothing to do, also to whoever has not heard it."""
+        result = self.files.result
+        log.info("finished already, in round %d; results in %s; --fresh begins anew", finished, result)
+        self._tell_neighbors(Bye(self.files.finished_after, reason), self.files.finished_epoch)
+        return 0
+
+    def _tell_neighbors(self, bye: Bye, epoch: int) -> None:
+        bind = str(self.options.bind)
+        _run_loop(tell_neighbors(self.topology, self.agent, bind, self.credentials, bye, epoch), self.signals)
+
+    def _prepare(
+        self, memory: Memory | None, stack: contextlib.ExitStack, *, has_result: bool
+    ) -> tuple[Peer, tuple[str, ...] | None]:
+        """The peer, all that it needs, and what its features are called."""
+        options, store = self.options, self.store
+        self.files.prepare(is_resumed=memory is not None)
+        if options.is_fresh:
+            _forget(store, self.files)
+        features = features_of(self.topology, self.agent)
+        agent = self._make_agent(memory)
+        if store is not None and memory is None:
+            agent.fallback = agent.state.k
+            store.save(agent.memory())
+        peer = Peer(
+            self.topology,
+            agent,
+            bind=str(options.bind),
+            credentials=self.credentials,
+            on_round=self._keeper(agent, stack),
+            patience=options.patience,
+            store=store,
+            restarts_tracking=options.restarts_tracking,
+            features=features_digest(features),
+            has_result=has_result,
+        )
+        return peer, features
+
+    def _make_agent(self, memory: Memory | None) -> Agent:
+        """The agent with its data, and with what it remembers if that is of the same data."""
+        share = share_of(self.topology, self.agent)
+        if self.store is not None:
+            is_made_up = self.topology.problem.data.kind == "synthetic"
+            self.store.tie_to(share.samples, None if is_made_up else self.topology.data_file(self.agent))
+        return Agent(self.topology, self.agent, share.plan(), memory)
+
+    def _keeper(self, agent: Agent, stack: contextlib.ExitStack) -> Callable[[AgentState], None]:
+        """What is done with the state of every round."""
+        every, problem = self.options.keep_every, self.topology.problem
+        if not every:
+            return _ignore
+        writer = TrajectoryWriter(self.files.trajectory, every=every, n=problem.n, p=problem.p)
+        stack.enter_context(writer)
+        return lambda state: writer.append(state, agent.overall)
+
+    def _take_part(self, peer: Peer, features: tuple[str, ...] | None, *, is_first: bool) -> int:
+        """Run the peer to its end, and write its results whatever the end."""
+        agent, files, store, signals = peer.agent, self.files, self.store, self.signals
+        write = OutcomeWriter(self.topology, peer, files, features).write
+        first = agent.state.k
+        try:
+            _run_loop(
+                _serve(
+                    self.topology, peer, self.options, signals, lambda: write(_ending_of(agent)), files.withdraw
+                ),
+                signals,
+            )
         except ThanosPeerError as error:
-            if agent.state.k > 0:  # an error before the first round leaves nothing behind
-                write(f"error: {error}")
+            if agent.state.k > first:
+                _write_at_least_something(write, error)
+            elif is_first and not agent.epoch:  # an error before the first round leaves nothing behind
+                _forget(store, files)
             raise
         if not agent.is_done:
             write("stopped")
-    return 128 + number if number is not None and not agent.is_done else 0
+        if store is not None and peer.is_everybody_done:
+            store.clear()
+        return 0 if agent.is_done else 128 + signals.heard[0]
+
+
+def _forget(store: CheckpointStore | None, files: PeerFiles) -> None:
+    """Remove what an earlier life has left, on purpose."""
+    with contextlib.suppress(OSError):
+        files.trajectory.unlink(missing_ok=True)
+    if store is not None:
+        store.clear()
+
+
+def _write_at_least_something(write: Callable[[str], None], error: ThanosPeerError) -> None:
+    try:
+        write(f"error: {error}")
+    except CheckpointError as second:
+        log.warning("%s", second)
 
 
 def _ending_of(agent: Agent) -> str:
-    return "tolerance" if agent.has_converged else "max_rounds"
+    return "tolerance" if agent.has_converged else "max_rounds"  # the words of `Ending`
 
 
 def _ignore(state: AgentState) -> None:
     """Keep nothing of a round."""
 
 
-async def _serve(topology: Topology, peer: Peer, options: Options, *, on_done: Callable[[], None]) -> int | None:
-    """Run a peer with its status and its signals; returns the signal that stopped it, if one did."""
-    heard: list[int] = []
+async def _serve(
+    topology: Topology,
+    peer: Peer,
+    options: Options,
+    signals: Signals,
+    on_done: Callable[[], None],
+    on_anew: Callable[[], None],
+) -> None:
+    """Run a peer with its status and its signals."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, _on_signal, peer, number, heard)
+    signals.listen(lambda number: _pass_on(loop, peer, number))
     if options.ends_with_stdin:
-        loop.add_reader(sys.stdin.fileno(), _on_stdin, peer, heard)
+        loop.add_reader(sys.stdin.fileno(), _on_stdin, peer, signals)
     status = StatusServer(local_address(topology, peer.agent.id), options.status, peer.status)
     try:
-        await peer.run(on_done)
+        await peer.run(on_done, on_anew)
     finally:
         status.close()
-    return heard[0] if heard else None
 
 
-def _on_signal(peer: Peer, number: int, heard: list[int]) -> None:
-    """The first signal ends the run after the round; the second ends the process."""
-    if heard:
-        os._exit(128 + number)
-    heard.append(number)
-    log.info("%s: finishing the round", signal.Signals(number).name)
-    peer.stop(signal.Signals(number).name)
+def _pass_on(loop: asyncio.AbstractEventLoop, peer: Peer, number: int) -> None:
+    """Have a peer end after the round; it may be in the middle of anything now."""
+    name = signal.Signals(number).name
+    loop.call_soon_threadsafe(log.info, "%s: finishing the round", name)
+    loop.call_soon_threadsafe(peer.stop, name)
 
 
-def _on_stdin(peer: Peer, heard: list[int]) -> None:
+def _on_stdin(peer: Peer, signals: Signals) -> None:
     if not os.read(sys.stdin.fileno(), 1024):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-        heard.append(signal.SIGTERM)
+        signals.note(signal.SIGTERM)
         peer.stop("its launcher is gone")
 
 
-def _run_loop(main: Coroutine[None, None, int | None]) -> int | None:
+def _prefer_long_turns() -> None:
+    """Tell Linux that peers want throughput.
+
+    Otherwise the wake-up of a receiver interrupts the sender between two sends: on a host with more peers than
+    cores, nobody gets to hear more than a message or two at a time.
+    """
+    if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
+        with contextlib.suppress(OSError):  # a container may forbid it
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def _run_loop(main: Coroutine[None, None, None], signals: Signals) -> None:
     factory = None
     if importlib.util.find_spec("uvloop") is not None:
         import uvloop  # noqa: PLC0415 - an extra, used where it is installed
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        number: int | None = runner.run(main)
-        return number
+        runner.run(_decided_at_its_end(main, signals))
+
+
+async def _decided_at_its_end(main: Coroutine[None, None, None], signals: Signals) -> None:
+    try:
+        await main
+    finally:
+        signals.only_note()

@@ -3,15 +3,17 @@
 Every message to this peer arrives at its one address (PULL); to every neighbor there is a socket of its own
 (PUSH). So a host needs one open port, and either end of an edge may start first: ZeroMQ keeps trying. Nothing
 here waits: what has arrived is drained in one reader callback, what cannot be queued is dropped, and the
-protocol asks for it again.
+protocol asks for it again. With keys, every link is encrypted, and each frame comes with whose key it was sent by.
+Queues and what is taken at once are bounded in bytes too, so that large blocks do not fill the memory.
 """
 
 import asyncio
+import contextlib
 import errno
 import socket
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import zmq
@@ -19,11 +21,36 @@ from zmq.utils.monitor import recv_monitor_message
 
 from thanos_peer.block import AgentId
 from thanos_peer.errors import ConfigError
+from thanos_peer.runtime.connections import Connections
+from thanos_peer.runtime.door import Door
+from thanos_peer.runtime.security import Credentials
 
-MOST_AT_ONCE = 1000  # frames per callback, so that a flood cannot keep the clock from ticking
-QUEUE = 16  # frames a neighbor may be behind in reading; the protocol needs three
-RECONNECT_MS, RECONNECT_MAX_MS = 100, 2000
-_WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED
+SPARE_AT_ONCE = (
+    64  # frames per callback besides a few of each neighbor: a flood cannot keep the rounds from going on
+)
+QUEUE, SHORTEST_QUEUE = 16, 3  # frames a neighbor may be behind in reading; the protocol needs three
+QUEUE_BYTES = 2**24  # of larger frames there are fewer, down to the shortest queue
+AT_ONCE_BYTES = 2**26  # of all frames per callback, or one frame
+SEALED = 64  # bytes that encryption adds to a frame, at most
+READ_AHEAD = 65536  # bytes that ZeroMQ may hold besides its queue, and more than a handshake takes
+RECONNECT_MS, RECONNECT_MAX_MS = 100, 2000  # ZeroMQ doubles the first up to the second, and adds jitter
+HEARTBEAT_MS, SILENCE_MS = 1000, 4000  # answered by ZeroMQ's own thread: a peer deep in its numbers answers too
+CONNECT_MS = 4000  # for one try; Linux would go on with it for two minutes, ever more seldom
+IN_USE = "the address is in use; is this peer running already, or another program?"
+HANDSHAKE_MS = 5000  # for ZeroMQ's own, with or without keys; who takes longer is cut off
+STUCK = 10.0  # seconds without any news of a link that is down, after which it is made anew
+_NOBLOCK = int(zmq.NOBLOCK)  # a plain number: the enum's own would be looked up and checked for each frame
+_send = zmq.backend.Socket.send  # without what pyzmq wraps around it for sockets of other kinds
+_REFUSED = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+_WATCHED = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_CLOSED
+    | zmq.EVENT_CONNECT_RETRIED
+    | _REFUSED
+)
 
 
 @dataclass
@@ -35,17 +62,34 @@ class LinkState:
     since: float = 0.0
     was_up: bool = False
     retries: int = 0
+    refusals: int = 0
+    heard: float = field(default_factory=time.monotonic)  # when there was the last news of it
     unresolved: str | None = None
 
     def describe(self, now: float) -> str:
         """In words."""
         if self.is_up:
             return f"connected for {now - self.since:.0f} s"
-        if self.was_up:
-            return f"connection lost {now - self.since:.0f} s ago, {self.retries} tries to reconnect"
+        if self.was_up:  # one that is frozen still lets its kernel connect, and nothing more
+            since = (
+                f"no handshake since, {self.refusals} tries"
+                if self.refusals
+                else f"{self.retries} tries to reconnect"
+            )
+            return f"connection lost {now - self.since:.0f} s ago, {since}"
+        if self.refusals:
+            return (
+                f"no handshake, {self.refusals} tries; do both have the same topology file, and is it this peer's "
+                "key that stands in it?"
+            )
         if self.unresolved is not None:
             return f"the name {self.unresolved} does not resolve"
         return f"never connected, {self.retries + 1} tries"
+
+
+def queue_for(largest_frame: int) -> int:
+    """How many frames may wait for a neighbor, or of it: what the protocol needs, and more if they are small."""
+    return max(SHORTEST_QUEUE, min(QUEUE, QUEUE_BYTES // largest_frame))
 
 
 def unresolved_host(address: str) -> str | None:
@@ -65,9 +109,10 @@ class Links:
 
     Args:
         bind: Where to listen.
-        neighbors: Where each neighbor listens.
+        neighbors: Where each neighbor listens, and where this peer is said to.
         largest_frame: ZeroMQ cuts off whoever sends more than this many bytes at once.
-        on_frame: Called with each frame that arrives.
+        on_frames: Called with what has arrived, one frame or more, and whose key each came with.
+        credentials: The keys that this peer and its neighbors know each other by; None speaks in the clear.
     """
 
     def __init__(
@@ -76,27 +121,43 @@ class Links:
         neighbors: Mapping[AgentId, str],
         *,
         largest_frame: int,
-        on_frame: Callable[[bytes], None],
+        on_frames: Callable[[list[bytes], list[AgentId | None]], None],
+        credentials: Credentials | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._context = zmq.Context()
-        self._on_frame = on_frame
+        self._on_frames, self._credentials = on_frames, credentials
+        self._most_at_once = max(1, min(SPARE_AT_ONCE + 4 * len(neighbors), AT_ONCE_BYTES // largest_frame))
+        self._queue = queue_for(largest_frame)
+        self._largest_frame = largest_frame if credentials is None else largest_frame + SEALED
+        self._door: Door | None = None
+        self._mending: asyncio.TimerHandle | None = None
         self._monitors: dict[AgentId, zmq.Socket[bytes]] = {}
         self.states = {j: LinkState(address) for j, address in neighbors.items()}
         self._inbox: zmq.Socket[bytes] = self._context.socket(zmq.PULL)
+        self._connections = Connections(
+            self._inbox,
+            neighbors,
+            has_keys=credentials is not None,
+            most_unread=(self._queue + 2) * (self._largest_frame + SEALED) + READ_AHEAD,
+        )
         self._outboxes: dict[AgentId, zmq.Socket[bytes]] = {}
         try:
-            self._listen(bind, largest_frame, len(neighbors))
+            self._listen(bind)
             for j, address in neighbors.items():
                 self._connect(j, address)
         except BaseException:
             self.close(linger=0)
             raise
+        self._mending = self._loop.call_later(STUCK / 4, self._mend)
 
-    def _listen(self, bind: str, largest_frame: int, count: int) -> None:
-        self._inbox.setsockopt(zmq.MAXMSGSIZE, largest_frame)
-        self._inbox.setsockopt(zmq.RCVHWM, QUEUE * max(1, count))
-        self._inbox.setsockopt(zmq.IPV6, "[" in bind)
+    def _listen(self, bind: str) -> None:
+        self._limit(self._inbox, bind)
+        self._inbox.setsockopt(zmq.RCVHWM, self._queue)  # for each connection
+        if self._credentials is not None:
+            self._door = Door(self._context, self._inbox, self._credentials, self._connections)
+        if is_taken(bind):
+            raise ConfigError(f"cannot listen on {bind}: {IN_USE}")
         try:
             self._inbox.bind(bind)
         except zmq.ZMQError as error:
@@ -107,33 +168,69 @@ class Links:
     def _connect(self, j: AgentId, address: str) -> None:
         outbox: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
         self._outboxes[j] = outbox
-        outbox.setsockopt(zmq.SNDHWM, QUEUE)
+        outbox.setsockopt(zmq.SNDHWM, self._queue)
+        self._limit(outbox, address)
+        if self._credentials is not None:
+            outbox.curve_serverkey = self._credentials.public_key(j).encode()
+            outbox.curve_publickey = self._credentials.pair.public.encode()
+            outbox.curve_secretkey = self._credentials.pair.secret.encode()
         outbox.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         outbox.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
-        outbox.setsockopt(zmq.IPV6, "[" in address)
+        outbox.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)  # the next try looks up the name anew
         monitor = outbox.get_monitor_socket(_WATCHED)
         self._monitors[j] = monitor
         self._loop.add_reader(monitor.fileno(), self._watch, j)
         self._watch(j)  # the same holds here
         outbox.connect(address)
 
-    def send(self, neighbor: AgentId, frame: bytes) -> bool:
-        """Queue a frame for a neighbor; False if its queue is full, and the frame dropped."""
-        try:
-            self._outboxes[neighbor].send(frame, zmq.NOBLOCK)
-        except zmq.Again:
-            return False
-        return True
+    def _limit(self, link: "zmq.Socket[bytes]", address: str) -> None:
+        """What holds for every socket, before anything is read."""
+        link.setsockopt(zmq.MAXMSGSIZE, self._largest_frame)
+        link.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        link.setsockopt(zmq.IPV6, "[" in address)
+        _beat(link)
+
+    @property
+    def strangers(self) -> int:
+        """How many connections did not get in."""
+        return self._connections.refused
+
+    def send(self, neighbors: Iterable[AgentId], frame: bytes) -> list[AgentId]:
+        """Queue a frame for some neighbors; returns those whose queue is full, for whom it is dropped."""
+        outboxes, full = self._outboxes, []
+        for j in neighbors:
+            try:
+                _send(outboxes[j], frame, _NOBLOCK)
+            except zmq.Again:
+                full.append(j)
+        return full
+
+    def disconnect(self, j: AgentId) -> None:
+        """Close the socket to one of them."""
+        monitor, outbox = self._monitors.pop(j), self._outboxes.pop(j)
+        del self.states[j]
+        outbox.disable_monitor()
+        self._loop.remove_reader(monitor.fileno())
+        monitor.close(linger=0)
+        outbox.close(linger=0)
 
     def drain(self) -> None:
         """Hand over what has arrived."""
-        receive, on_frame = self._inbox.recv, self._on_frame
+        frames: list[bytes] = []
+        speakers: list[AgentId | None] = []
+        inbox, door, connections = self._inbox, self._door, self._connections
         try:
-            for _ in range(MOST_AT_ONCE):
-                on_frame(receive(zmq.NOBLOCK))
+            for _ in range(self._most_at_once):
+                frame = inbox.recv(_NOBLOCK, False)  # noqa: FBT003 - not copied, so that it keeps its properties
+                speaker = None if door is None else door.speaker_of(frame)
+                if connections.is_whole(frame, speaker):
+                    frames.append(frame.bytes)
+                    speakers.append(speaker)
+            self._loop.call_soon(self._drain_if_open)
         except zmq.Again:
-            return
-        self._loop.call_soon(self._drain_if_open)
+            pass
+        if frames:
+            self._on_frames(frames, speakers)
 
     def _drain_if_open(self) -> None:
         if not self._inbox.closed:
@@ -144,15 +241,32 @@ class Links:
         state, monitor = self.states[j], self._monitors[j]
         while monitor.poll(0):
             event = recv_monitor_message(monitor, zmq.NOBLOCK)["event"]
+            state.heard = time.monotonic()
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                state.is_up, state.was_up, state.since, state.retries = True, True, time.monotonic(), 0
+                state.is_up, state.was_up, state.since = True, True, time.monotonic()
+                state.retries = state.refusals = 0
+            elif event & _REFUSED:
+                state.refusals += 1
             elif event == zmq.EVENT_CONNECT_RETRIED:
                 state.retries += 1
             elif state.is_up:
                 state.is_up, state.since = False, time.monotonic()
 
+    def _mend(self) -> None:
+        """Make those links anew that ZeroMQ has given up, as it does when the other end does not keep to ZMTP."""
+        now = time.monotonic()
+        self._mending = self._loop.call_later(STUCK / 4, self._mend)
+        for j, state in self.states.items():
+            if not state.is_up and now - state.heard > STUCK:
+                state.heard = now
+                with contextlib.suppress(zmq.ZMQError):  # it has forgotten the address already
+                    self._outboxes[j].disconnect(state.address)
+                self._outboxes[j].connect(state.address)
+
     def close(self, *, linger: float) -> None:
         """Close all sockets; frames still queued for a neighbor get `linger` seconds to leave."""
+        if self._mending is not None:
+            self._mending.cancel()
         for j, monitor in self._monitors.items():
             self._outboxes[j].disable_monitor()
             self._loop.remove_reader(monitor.fileno())
@@ -161,8 +275,29 @@ class Links:
             outbox.close(linger=int(linger * 1000))
         if not self._inbox.closed:
             self._loop.remove_reader(self._inbox.fileno())
+            self._connections.close()
             self._inbox.close(linger=0)
+            if self._door is not None:
+                self._door.close()
         self._context.term()
+
+
+def _beat(link: "zmq.Socket[bytes]") -> None:
+    """Notice a cable that is cut: whoever does not answer heartbeats is disconnected, and connected to again."""
+    link.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+    link.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
+
+
+def is_taken(address: str) -> bool:
+    """Whether somebody listens on an ipc address: ZeroMQ would take its path away from them."""
+    if not address.startswith("ipc://"):
+        return False
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(address.removeprefix("ipc://"))
+        except OSError:  # no such path, or left behind by a killed process
+            return False
+    return True
 
 
 def _explain(address: str, error: zmq.ZMQError) -> str:
@@ -170,7 +305,7 @@ def _explain(address: str, error: zmq.ZMQError) -> str:
     if name is not None:
         return f"the name {name} does not resolve"
     if error.errno == errno.EADDRINUSE:
-        return "the address is in use; is this peer running already, or another program?"
+        return IN_USE
     if error.errno in (errno.EADDRNOTAVAIL, errno.ENODEV):
         return "this host has no such address; listen elsewhere with --bind, for instance tcp://0.0.0.0:PORT"
     return str(error.strerror or error)

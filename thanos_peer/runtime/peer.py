@@ -1,37 +1,66 @@
 """One peer: an agent, its links, and a clock. Publish, wait, take, step.
 
-All of a round happens in the reader callback of `Links`: a frame is decoded, the agent hears it, and when it was
-the last one missing the agent advances and its new block goes out. There is no future per message. A timer ticks
-beside it: it says Hello again to whoever is missing, says aloud for whom it waits, and gives up when told to.
+All of a round happens in the reader callback of `Links`: frames are put aside until there are as many as the round
+lacks, then they are decoded together, the agent hears them, and when none is missing any more the agent advances
+and its new block goes out. There is no future per message. A timer ticks beside it: it says Hello again to whoever
+is missing, says aloud for whom it waits, and gives up when told to.
 
 Handshake: a neighbor is sent blocks only once its Hello has arrived and agrees with ours in protocol version,
-topology digest, shape and precision. So nobody finishes round 0 with a stranger.
+topology digest, shape, precision and names of features. So nobody finishes round 0 with a stranger. A peer says
+Hello to itself too, at its address in the topology file: one that does not hear itself there is a double.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from thanos_peer import __version__
 from thanos_peer.agent import Agent
 from thanos_peer.algorithm.thanos import AgentState
-from thanos_peer.block import AgentId, Block
-from thanos_peer.errors import HandshakeError, NeighborLostError, RemoteProtocolError, ThanosPeerError
-from thanos_peer.protocol.wire import VERSION, Bye, Codec, Hello, Message, VersionMismatchError
+from thanos_peer.block import AgentId, Block, Matrix
+from thanos_peer.errors import (
+    CheckpointError,
+    DoubleError,
+    HandshakeError,
+    NeighborLostError,
+    RemoteProtocolError,
+    RunOverError,
+    StateLostError,
+    ThanosPeerError,
+)
+from thanos_peer.protocol.wire import (
+    LARGEST_ROUND,
+    SPENT,
+    VERSION,
+    Bye,
+    Codec,
+    Hello,
+    Message,
+    VersionMismatchError,
+)
+from thanos_peer.runtime.acquaintance import TELL_ITSELF, UNHEARD, Acquaintances, Notices, OwnAddress
+from thanos_peer.runtime.checkpoint import CheckpointStore
+from thanos_peer.runtime.door import check_speaker
+from thanos_peer.runtime.farewell import Farewell
 from thanos_peer.runtime.links import Links
-from thanos_peer.runtime.waiting import ASK_MOST, Patience, Waiting
+from thanos_peer.runtime.loss import Loss
+from thanos_peer.runtime.questions import Questions
+from thanos_peer.runtime.saving import Saving
+from thanos_peer.runtime.security import Credentials
+from thanos_peer.runtime.waiting import Patience, Waiting
 from thanos_peer.topology import Topology
 
 log = logging.getLogger("thanos_peer")
 
 TICK = 0.1
-LINGER = 2.0  # seconds that the last words get to leave
+SURE = 1.0  # seconds that it takes to be connected to oneself, at the most
+EPOCHS_APART = 2.0  # seconds, at the least: each costs a checkpoint and a line at every peer
+LINGER = 3.0  # seconds that the last words get to leave: more than between two tries to connect
 LOOK_UP = 1.0  # seconds that a name server may take
-NOTICES_OF_REJECTS = 10.0  # seconds between lines about frames that were refused
 
 
 @dataclass
@@ -55,9 +84,14 @@ class Peer:
         bind: Where to listen.
         on_round: Called with the state of every round, round 0 included.
         patience: How long to wait.
+        credentials: The keys that it and its neighbors know each other by; None speaks in the clear.
+        store: Where the agent's memory is saved; None saves nothing.
+        restarts_tracking: Whether to have the network start its tracking again if this peer's state is lost.
+        features: The digest of the names of its features; empty if they have none.
+        has_result: Whether an earlier life has written the result: then it waits for nobody that is long gone.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a daemon has to say about its peer
         self,
         topology: Topology,
         agent: Agent,
@@ -65,61 +99,118 @@ class Peer:
         bind: str,
         on_round: Callable[[AgentState], None],
         patience: Patience,
+        credentials: Credentials | None = None,
+        store: CheckpointStore | None = None,
+        restarts_tracking: bool = False,
+        features: str = "",
+        has_result: bool = False,
     ) -> None:
-        problem = topology.problem
+        self._saving = None
+        if store is not None:
+            self._saving = Saving(agent, store, topology=topology, on_saved=self._on_saved)
         self._topology, self.agent, self._bind, self._on_round = topology, agent, bind, on_round
-        self._patience = patience
-        self._codec = Codec(topology.digest, n=problem.n, p=problem.p, dtype=topology.algorithm.exchange)
-        self._greeted: set[AgentId] = set()
-        self._frames: dict[int, bytes] = {}
+        self._patience, self._credentials = patience, credentials
+        self._restarts_tracking, self._has_result = restarts_tracking, has_result
+        self._loss: Loss | None = None  # while this peer has no state to take part in the network's epoch with
+        self._codec = self._make_codec(agent.epoch)
+        self._notices = Notices()
+        self._known = Acquaintances(topology, agent, self._notices, features)
+        self._questions = Questions()
+        self._own_address = OwnAddress()
+        self._frames_here: list[bytes] = []  # arrived, but not heard yet
+        self._arrivals: list[float] = []  # when each of them did
+        self._speakers: list[AgentId | None] = []  # and whose key it came with, if there are keys
+        self._enough = 1  # how many of them make it worth hearing them
         self.counters = {j: EdgeCounters() for j in agent.neighbors}
         self.rejected = 0
-        self._rejects_noticed = -NOTICES_OF_REJECTS
         self._stop_reason: str | None = None
-        self._first_step: tuple[float, float] | None = None  # when, and how much CPU had been used by then
+        self._is_revived = False
+        self._epoch_began = -EPOCHS_APART
+        self._first_step: tuple[int, float, float] | None = None  # which, when, and how much CPU had been used
         self._links: Links
         self._waiting: Waiting
+        self._farewell: Farewell
         self._ended: asyncio.Future[None]
+        self._on_anew: Callable[[], None]
 
-    async def run(self, on_done: Callable[[], None]) -> None:
+    async def run(self, on_done: Callable[[], None], on_anew: Callable[[], None]) -> None:
         """Run to the end: the last round, a request to stop, or an error.
 
         Args:
             on_done: Called when the last round is reached, before it is said to the neighbors.
+            on_anew: Called if after that the network begins a new epoch, and this peer with it.
 
         Raises:
             ThanosPeerError: The address cannot be used, neighbors do not agree, one is lost, or a step diverges.
         """
-        self._ended = asyncio.get_running_loop().create_future()
-        addresses = {j: self._topology.peers[j].address for j in self.agent.neighbors}
-        self._links = Links(
-            self._bind, addresses, largest_frame=self._codec.largest_frame, on_frame=self._on_frame
-        )
-        self._waiting = Waiting(self.agent, self._links.states)
-        asyncio.get_running_loop().set_exception_handler(self._on_unforeseen)
+        self._on_anew = on_anew
+        self._open()
         ticking = asyncio.create_task(self._tick())
-        last_words: str | None = "an unforeseen error"
+        last_words = "an unforeseen error"
         try:
-            log.info("listening on %s, round %d", self._bind, self.agent.state.k)
-            self._on_round(self.agent.state)
-            self._say_hello(self.agent.neighbors, is_asking=True)
-            self._advance()
-            await asyncio.wait({self._ended, ticking}, return_when=asyncio.FIRST_COMPLETED)
-            if ticking.done():
-                ticking.result()  # it ends only with an error
-            self._ended.result()
-            if self.agent.is_done:
-                on_done()
-            await self._say_bye("done" if self.agent.is_done else self._stop_reason or "stopped")
-            last_words = None
+            self._begin()
+            await self._finish(ticking, on_done)
+            while self._has_begun_anew():
+                await self._finish(ticking, on_done)
+            last_words = ""
         except ThanosPeerError as error:
-            last_words = type(error).__name__
+            last_words = error.in_short
+            await self._be_clear_who_speaks(error)
             raise
         finally:
-            if last_words is not None:
+            if last_words:
                 self._broadcast_bye(last_words)
             ticking.cancel()
             self._links.close(linger=LINGER)
+
+    def _open(self) -> None:
+        """Open the sockets: one to listen on, one to each neighbor, and one to where neighbors find this peer."""
+        loop = asyncio.get_running_loop()
+        self._ended = loop.create_future()
+        addresses = {j: self._topology.peers[j].address for j in (*self.agent.neighbors, self.agent.id)}
+        self._links = Links(
+            self._bind,
+            addresses,
+            largest_frame=self._codec.largest_frame,
+            on_frames=self._on_frames,
+            credentials=self._credentials,
+        )
+        states, diameter = self._links.states, self._topology.graph.diameter
+        self._waiting = Waiting(self.agent, states, addresses[self.agent.id])
+        self._farewell = Farewell(self.agent, diameter, states, self._patience.farewell)
+        loop.set_exception_handler(self._on_unforeseen)
+
+    def _begin(self) -> None:
+        log.info("listening on %s, round %d", self._bind, self.agent.state.k)
+        self._note_round()
+        self._say_hello(self.agent.neighbors, is_asking=True)
+        if self.agent.is_done:  # in an earlier life
+            self._end()
+        self._advance()
+
+    async def _finish(self, ticking: "asyncio.Task[None]", on_done: Callable[[], None]) -> None:
+        """Wait for the end, make the result safe, and take leave."""
+        ended = self._ended
+        await asyncio.wait({ended, ticking}, return_when=asyncio.FIRST_COMPLETED)
+        self._raise_what_went_wrong(ticking, ended)
+        if self._saving is not None and self._loss is None:  # else there is nothing to go on from
+            await self._saving.finish()
+        if self.agent.is_done:
+            await self._be_sure_of_address()
+        if self.agent.is_done:  # still: a new epoch may have begun
+            on_done()
+            await self._stay(ticking)
+        elif not self._has_begun_anew():
+            self._broadcast_bye(self._stop_reason or "stopped")
+
+    def _raise_what_went_wrong(self, *watched: "asyncio.Future[None]") -> None:
+        for each in (*watched, self._ended):
+            if each.done():
+                each.result()
+
+    def _has_begun_anew(self) -> bool:
+        """Whether the network has begun a new epoch while this peer, done with the last, was taking leave."""
+        return self._is_revived and not self.agent.is_done and self._stop_reason is None
 
     def stop(self, reason: str) -> None:
         """Ask it to end after the round it is in."""
@@ -128,81 +219,229 @@ class Peer:
 
     # ------------------------------------------------------------------ hearing
 
-    def _on_frame(self, frame: bytes) -> None:
-        try:
-            sender, message = self._codec.decode(frame)
-            self._hear(sender, message, len(frame))
-        except VersionMismatchError as error:
-            if error.neighbor in self.counters and error.neighbor not in self._greeted:
-                self._refuse(error.neighbor, f"protocol version: {VERSION} here, {error.theirs} there")
-            else:
-                self._reject(error)
-        except RemoteProtocolError as error:
-            self._reject(error)
-        except ThanosPeerError as error:
-            self._end(error)
+    def _on_frames(self, frames: list[bytes], speakers: list[AgentId | None]) -> None:
+        """Put aside what has arrived until it may complete the round: many at once are cheaper than one by one."""
+        self._frames_here += frames
+        self._speakers += speakers
+        self._arrivals += [time.monotonic()] * len(frames)
+        if len(self._frames_here) >= self._enough:
+            self._hear_all()
 
-    def _hear(self, sender: AgentId, message: Message, size: int) -> None:
+    def _hear_all(self) -> None:
+        """Hear what has been put aside, and step if that completes the round."""
+        frames, arrivals, speakers = self._frames_here, self._arrivals, self._speakers
+        self._frames_here, self._arrivals, self._speakers = [], [], []
+        codec = self._ear
+        for said, frame, now, speaker in zip(codec.decode_all(frames), frames, arrivals, speakers, strict=True):
+            try:
+                if speaker is not None:
+                    check_speaker(said, speaker)
+                if isinstance(said, RemoteProtocolError):
+                    raise said
+                if self._ear is not codec and not isinstance(said[1], Hello):
+                    continue  # a new epoch has begun meanwhile; this was said in the old one
+                self._hear(*said, len(frame), now)
+            except VersionMismatchError as error:
+                if error.neighbor in self.counters and error.neighbor not in self._known.greeted:
+                    differ = f"protocol version: {VERSION} here, {error.theirs} there; give both the same version"
+                    self._refuse(error.neighbor, differ)
+                else:
+                    self._reject(error)
+            except RemoteProtocolError as error:
+                self._reject(error)
+        for neighbor, hello in self._questions.take():
+            self._reply(neighbor, hello)
+        self._advance()
+        is_running = len(self._known.greeted) == len(self.counters) and not self.agent.is_done
+        self._enough = max(1, self.agent.lacks) if is_running else 1
+
+    def _hear(self, sender: AgentId, message: Message, size: int, now: float) -> None:
         counters = self.counters.get(sender)
+        if sender == self.agent.id and isinstance(message, Hello):
+            self._hear_namesake(message)
+            return
         if counters is None:
             raise RemoteProtocolError(neighbor=sender, k=message.k, what="is no neighbor of this peer")
         counters.messages_received += 1
         counters.bytes_received += size
-        now = time.monotonic()
-        self._waiting.hear(sender, message.k, now)
-        match message:
-            case Block():
-                if sender not in self._greeted:
-                    raise RemoteProtocolError(neighbor=sender, k=message.k, what="sent a block before its hello")
-                if self.agent.is_missing(sender, message.k):
-                    counters.seconds_waited += now - self._waiting.since
-                self.agent.receive(sender, message)
-                if self.agent.is_ready:
-                    self._advance()
-            case Hello():
-                self._hear_hello(sender, message)
-            case Bye():
-                self._waiting.leave(sender, message)
-                if message.k < self.agent.last_round:
-                    log.warning("peer %d left in round %d: %s", sender, message.k, message.reason)
+        self._waiting.heard[sender] = now, message.k
+        if isinstance(message, Block):
+            if sender not in self._known.greeted:
+                return  # meant for an earlier life of this peer; it is said again when asked for
+            if self._loss is not None:
+                self._make_up_for_loss(self._loss, message)
+            elif self.agent.receive(sender, message):
+                counters.seconds_waited += max(0.0, now - self._waiting.since)
+        elif isinstance(message, Hello):
+            self._hear_hello(sender, message)
+        else:
+            self._hear_bye(sender, message)
+
+    def _hear_bye(self, sender: AgentId, bye: Bye) -> None:
+        """A neighbor has its result, or leaves without."""
+        if self._farewell.hear(sender, bye):
+            self._send_done(self.agent.neighbors)
+        if bye.reason == SPENT:
+            self._waiting.finish(sender)
+        elif not bye.is_done:
+            self._waiting.leave(sender, bye)
+            if self._notices.is_time_for(f"left {sender}"):
+                log.warning("peer %d left in round %d: %s", sender, bye.k, bye.reason)
+            return
+        if self._loss is not None and self.agent.done.issuperset(self.agent.neighbors):
+            self._end(RunOverError("the state of this peer is lost, and the run is over at all of its neighbors"))
+
+    def _hear_namesake(self, hello: Hello) -> None:
+        """Somebody with this peer's id has said Hello to its address; most probably itself."""
+        if hello.life == self._known.life:
+            self._own_address.is_ours = True
+        else:
+            self._known.name_double()
 
     def _hear_hello(self, sender: AgentId, hello: Hello) -> None:
-        difference = self._difference(hello)
-        if difference is not None and sender in self._greeted:
-            raise RemoteProtocolError(neighbor=sender, k=hello.k, what=f"a hello that differs in {difference}")
+        if hello.epoch >= LARGEST_ROUND:
+            raise RemoteProtocolError(neighbor=sender, k=hello.k, what="a hello of an epoch that none can follow")
+        difference = self._known.difference(sender, hello)
         if difference is not None:
             self._refuse(sender, difference)
             return
-        if sender not in self._greeted:
-            if hello.k > self.agent.state.k + 1:
-                self._end(
-                    HandshakeError(
-                        f"peer {sender} is in round {hello.k}, this peer in round {self.agent.state.k}: "
-                        "a run cannot be joined in the middle, nor again after a restart; stop and start all peers"
-                    )
-                )
+        self._waiting.come_back(sender, hello.trouble)
+        is_same_epoch = hello.epoch == self.agent.epoch
+        self._farewell.come_back(sender, is_behind=is_same_epoch and hello.k < self.agent.state.k)
+        if self._known.meet(sender, hello):
+            self._say_hello(self.agent.neighbors)
+        if hello.epoch < self.agent.epoch:
+            self._questions.note(sender, hello)
+            return
+        if self._known.is_lost(sender, hello):
+            self._lose_state(sender, hello)
+            return
+        if hello.epoch > self.agent.epoch:
+            if hello.answered != self._known.life:
+                self._questions.note(sender, hello)
                 return
-            self._greeted.add(sender)
-            log.debug("peer %d says hello from round %d", sender, hello.k)
-        self._waiting.come_back(sender)
-        if hello.is_asking:  # rare, so everything it may lack: who we are, our block, and whether we are done
-            self._say_hello([sender])
-            wanted = self.agent.said(hello.k)
-            if wanted is not None:
-                self._send(sender, self._frame_of(wanted))
-            if self.agent.is_done:
-                self._send(sender, self._codec.encode(self.agent.id, Bye(self.agent.state.k, "done")))
+            if not self._may_begin(hello.epoch):  # if it may later, it is told again
+                return
+            self._restart_tracking(hello.epoch, None, f"so says peer {sender}")
+        self._known.note_round(sender, hello.k)
+        if hello.is_asking:
+            self._questions.note(sender, hello)
 
-    def _difference(self, hello: Hello) -> str | None:
-        ours = self._hello(is_asking=False)
-        for name, mine, theirs in (
-            ("shape (n, p)", (ours.n, ours.p), (hello.n, hello.p)),
-            ("precision", ours.dtype, hello.dtype),
-            ("topology digest", ours.digest, hello.digest),
-        ):
-            if mine != theirs:
-                return f"{name}: {mine} here, {theirs} there"
-        return None
+    def _reply(self, sender: AgentId, hello: Hello) -> None:
+        """Answer a Hello in the epoch that this peer is in by now."""
+        if hello.epoch < self.agent.epoch:
+            self._send_hello([sender], self._known.hello_to_an_earlier_epoch(sender, hello))
+        elif hello.epoch > self.agent.epoch:  # may be a double's, so let the one at the address say it
+            self._say_hello([sender], is_asking=True)
+        else:  # rare, so everything it may lack: who we are, our blocks, and whether we are done
+            self._answer(sender, hello)
+
+    def _answer(self, sender: AgentId, hello: Hello) -> None:
+        """Say again what a neighbor lacks: the block of its round, and the next one to save it a question."""
+        if hello.k < self.agent.oldest_said and self._notices.is_time_for(f"lost {sender}"):
+            log.warning(
+                "peer %d is back in round %d without its state; what it needs from before round %d is gone",
+                sender,
+                hello.k,
+                self.agent.oldest_said,
+            )
+        self._say_hello([sender], answered=hello.life)
+        wants = (hello.k, hello.k + 1) if hello.k >= self.agent.oldest_said else (self.agent.state.k,)
+        for wanted in map(self.agent.said, wants):
+            if wanted is not None and not (self.agent.is_done and wanted.k == self.agent.state.k):
+                self._send([sender], self._codec.encode(self.agent.id, wanted))
+        self._send_done([sender])
+
+    def _lose_state(self, sender: AgentId, hello: Hello) -> None:
+        """Ask for a neighbor's X, to restart the tracking with, or to hear that the run is over.
+
+        The agent and its epoch stay what they are: what others are told and what is saved has to be true even if
+        what that neighbor says is not.
+        """
+        if self._loss is not None and hello.epoch <= self._loss.epoch:
+            if hello.epoch == self._loss.epoch:
+                self._loss.known_to.add(sender)
+            return
+        error = StateLostError(
+            f"this peer is in round {self.agent.state.k}, but peer {sender} is in round {hello.k} and has "
+            f"nothing left from before round {hello.oldest}; the state of this peer is lost, and no neighbor "
+            "can make it up: bring its state directory back, or start it with --restart-tracking, and all "
+            "peers start again (sound, but other bits): from their current X, unless the network prepares its "
+            "data or start; if the run was to begin anew, start all peers with --fresh"
+        )
+        is_here = hello.epoch == self.agent.epoch
+        self._loss = Loss(error, hello.epoch, self._codec if is_here else self._make_codec(hello.epoch), {sender})
+        self._ask([sender])
+
+    def _ask(self, neighbors: Sequence[AgentId]) -> None:
+        """Ask for blocks; whoever has named the epoch that this peer has lost its state of, for any of that."""
+        if (loss := self._loss) is not None:
+            hello = self._known.hello(is_asking=True)
+            if loss.epoch != self.agent.epoch:  # there it is in no round
+                hello = replace(hello, k=0, oldest=0, epoch=loss.epoch)
+            self._send(tuple(loss.known_to), loss.codec.encode(self.agent.id, hello))
+            neighbors = [j for j in neighbors if j not in loss.known_to]
+        if neighbors:
+            self._say_hello(neighbors, is_asking=True)
+
+    def _make_up_for_loss(self, loss: Loss, block: Block) -> None:
+        """Begin a new epoch with a neighbor's X; or end, if that is not wanted."""
+        if not self._restarts_tracking:
+            self._end(loss.error)
+        elif self._may_begin(loss.epoch + 1):  # if not, it is asked for again
+            self._restart_tracking(loss.epoch + 1, block.X, "this peer has lost its state")
+
+    def _may_begin(self, epoch: int) -> bool:
+        """Whether an epoch may begin now: not one that an earlier life has begun, nor soon after the latest.
+
+        All neighbors have to have answered: one may know that an earlier life has begun it, or of a later one.
+        """
+        if (silent := self._known.yet_to_answer()) and self._notices.is_time_for("epoch"):
+            self._say_hello(silent, is_asking=True)
+        is_first_time = self._loss is None or epoch > self._loss.epoch
+        return is_first_time and not silent and time.monotonic() - self._epoch_began >= EPOCHS_APART
+
+    def _restart_tracking(self, epoch: int, X: Matrix | None, why: str) -> None:
+        """Begin a new epoch, and tell all neighbors."""
+        where = "from the current X" if self.agent.minimises_first else f"with phase {self.agent.phases[0]}"
+        log.warning("the tracking starts again %s, epoch %d: %s", where, epoch, why)
+        self._loss, self._epoch_began = None, time.monotonic()
+        if self._first_step is not None:
+            self._first_step = 0, self._epoch_began, time.process_time()
+        if self._ended.done() and self._stop_reason is None:
+            self._ended, self._is_revived = asyncio.get_running_loop().create_future(), True
+            self._has_result = True
+        if self._has_result:
+            self._on_anew()
+            self._has_result = False
+        self.agent.restart_tracking(epoch, X)
+        self._save_beginning()
+        self._codec = self._make_codec(epoch)
+        self._known.begin_epoch()
+        self._questions.begin_epoch()
+        self._farewell.begin_epoch()
+        self._waiting.begin_round()
+        self._say_hello(self.agent.neighbors, is_asking=True)
+
+    def _save_beginning(self) -> None:
+        """Save the start of a new epoch; if that fails, those still in the epoch before shall hear of it too."""
+        try:
+            if self._saving is not None:
+                self._saving.begin_epoch()
+        except CheckpointError as error:
+            self._broadcast_bye(error.in_short)
+            self._codec = self._make_codec(self.agent.epoch)
+            raise
+
+    def _make_codec(self, epoch: int) -> Codec:
+        topology, problem = self._topology, self._topology.problem
+        precision = topology.algorithm.exchange
+        return Codec(topology.digest, n=problem.n, p=problem.p, dtype=precision, epoch=epoch)
+
+    @property
+    def _ear(self) -> Codec:
+        """What it hears with: of the epoch that the network is said to be in, if it has lost its state of that."""
+        return self._codec if self._loss is None else self._loss.codec
 
     def _refuse(self, sender: AgentId, difference: str) -> None:
         """Tell the other side who we are, so that it refuses us too, and end."""
@@ -210,101 +449,152 @@ class Peer:
         self._end(
             HandshakeError(
                 f"peer {self.agent.id} ({self._bind}) and peer {sender} ({self._topology.peers[sender].address}) "
-                f"cannot run together; they differ in {difference}; give both the same topology file and version"
+                f"cannot run together; they differ in {difference}"
             )
         )
 
     def _reject(self, error: RemoteProtocolError) -> None:
         """Count what was refused, and say so now and then."""
         self.rejected += 1
-        now = time.monotonic()
-        if now - self._rejects_noticed >= NOTICES_OF_REJECTS:
-            self._rejects_noticed = now
+        if self._notices.is_time_for("rejected"):
             log.warning("refused %d message(s) so far; the latest from %s", self.rejected, error)
 
     # ------------------------------------------------------------------ stepping and speaking
 
     def _advance(self) -> None:
         """Step if the round is complete."""
-        if self.agent.is_ready and not self.agent.is_done and not self._ended.done():
-            self._step()
+        try:
+            if self.agent.is_ready and not self._is_held():
+                self._step()
+        except ThanosPeerError as error:
+            self._end(error)
+
+    def _note_round(self) -> None:
+        """Pass on the state of the phase that minimises; say which phase begins."""
+        agent = self.agent
+        if agent.phase_round == 0 and len(agent.phases) > 1:
+            log.info("phase %s begins, round %d", agent.phase, agent.state.k)
+        state, is_new = agent.main_state, agent.phase_round == 0 or agent.phase == self._topology.algorithm.method
+        if state is not None and is_new:
+            self._on_round(state)
+
+    def _is_held(self) -> bool:
+        """Whether there is no next round, or none without a state, or it has to wait for the disk."""
+        if self.agent.is_done or self._ended.done() or self._loss is not None:
+            return True
+        return self._saving is not None and self._saving.must_wait()
 
     def _step(self) -> None:
         """Go to the next round, and tell the neighbors."""
         agent = self.agent
         agent.advance()
-        self._on_round(agent.state)
+        self._note_round()
+        if self._waiting.has_spoken:
+            log.info("all are here, going on with round %d", agent.state.k)
         self._waiting.begin_round()
         if self._first_step is None:
-            self._first_step = self._waiting.since, time.process_time()
+            self._first_step = agent.state.k, self._waiting.since, time.process_time()
         if agent.is_done:
             self._end()
             return
-        frame = self._frame_of(agent.block())
-        for j in agent.neighbors:
-            self._send(j, frame)
+        if self._saving is not None:
+            self._saving.note_round()
+        self._send(agent.neighbors, self._codec.encode(agent.id, agent.block()))
+        if ahead := [
+            j for j in self._known.rounds if self._known.rounds[j] >= agent.state.k and agent.is_missing(j)
+        ]:
+            self._say_hello(ahead, is_asking=True)  # they have long said it, and will not say it unasked
         if agent.is_ready:  # all neighbors are a round ahead: the clock and the signals get their turn first
             asyncio.get_running_loop().call_soon(self._advance)
 
-    def _frame_of(self, block: Block) -> bytes:
-        """A block as a frame, encoded once for all neighbors."""
-        frame = self._frames.get(block.k)
-        if frame is None:
-            frame = self._codec.encode(self.agent.id, block)
-            self._frames = {k: old for k, old in self._frames.items() if k == block.k - 1} | {block.k: frame}
-        return frame
+    def _say_hello(self, neighbors: Sequence[AgentId], *, is_asking: bool = False, answered: int = 0) -> None:
+        trouble = self._waiting.trouble()
+        self._send_hello(neighbors, self._known.hello(is_asking=is_asking, answered=answered, trouble=trouble))
 
-    def _hello(self, *, is_asking: bool) -> Hello:
-        problem, exchange = self._topology.problem, self._topology.algorithm.exchange
-        digest, k = self._topology.digest, self.agent.state.k
-        return Hello(k, digest, problem.n, problem.p, exchange, __version__, is_asking)
+    def _send_hello(self, neighbors: Sequence[AgentId], hello: Hello) -> None:
+        self._send(neighbors, self._codec.encode(self.agent.id, hello))
 
-    def _say_hello(self, neighbors: tuple[AgentId, ...] | list[AgentId], *, is_asking: bool = False) -> None:
-        frame = self._codec.encode(self.agent.id, self._hello(is_asking=is_asking))
-        for j in neighbors:
-            self._send(j, frame)
-
-    def _send(self, neighbor: AgentId, frame: bytes) -> None:
-        counters = self.counters[neighbor]
-        if self._links.send(neighbor, frame):
-            counters.messages_sent += 1
-            counters.bytes_sent += len(frame)
+    def _on_saved(self, error: BaseException | None) -> None:
+        """Go on if a round had to wait for the disk; end if the disk failed."""
+        if error is not None:
+            self._end(error)
         else:
-            counters.dropped += 1
+            self._advance()
 
-    def _end(self, error: BaseException | None = None) -> None:
-        if not self._ended.done():
-            if error is None:
-                self._ended.set_result(None)
+    def _send(self, neighbors: Sequence[AgentId], frame: bytes) -> None:
+        dropped = self._links.send(neighbors, frame)
+        for j in neighbors:
+            counters = self.counters[j]
+            if dropped and j in dropped:
+                counters.dropped += 1
             else:
-                self._ended.set_exception(error)
+                counters.messages_sent += 1
+                counters.bytes_sent += len(frame)
+
+    def _end(self, error: BaseException | None = None) -> bool:
+        """Have it end, unless it does already; returns whether that was news."""
+        if self._ended.done():
+            return False
+        if error is None:
+            self._ended.set_result(None)
+        else:
+            self._ended.set_exception(error)
+        return True
 
     def _on_unforeseen(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """An error in a callback ends the peer: nothing may hang because somebody forgot a case."""
         error = context.get("exception")
         if error is None:
             loop.default_exception_handler(context)
-        else:
-            self._end(error)
+        elif not self._end(error) and self._notices.is_time_for("unforeseen"):
+            log.error("while it takes leave: %s", error, exc_info=error)
 
-    async def _say_bye(self, reason: str) -> None:
-        """Tell all neighbors that this was the last round, and stay until they are done too."""
-        self._broadcast_bye(reason)
-        began = asked = time.monotonic()
-        while self.agent.is_done and self._stop_reason is None and (behind := self._waiting.behind()):
-            now = time.monotonic()
-            if now - began >= self._patience.farewell:
-                log.warning("done, and left before hearing that peers %s are", ", ".join(map(str, behind)))
-                return
-            if now - asked >= ASK_MOST / 2:
-                asked = now
-                self._say_hello(behind, is_asking=True)
+    async def _stay(self, ticking: "asyncio.Task[None]") -> None:
+        """Tell all neighbors that this was the last round, and stay until all peers of the network are done."""
+        farewell, known = self._farewell, len(self.agent.done)
+        farewell.begin(is_resumed=self._first_step is None)
+        self._send_done(self.agent.neighbors)
+        while self.agent.is_done and self._stop_reason is None and not farewell.is_over():
+            self._raise_what_went_wrong(ticking)
+            if farewell.has_grown():
+                self._send_done(self.agent.neighbors)
+            if farewell.is_time_to_speak():
+                log.info("%s", farewell.describe())
+            if farewell.is_time_to_ask():
+                self._say_hello(farewell.unsure(), is_asking=True)
+            if known < len(self.agent.done) and self._saving is not None:
+                known = len(self.agent.done)
+                await self._note_who_is_done(self._saving)
             await asyncio.sleep(TICK / 2)
+        if self.agent.is_done and self._stop_reason is None and (line := farewell.describe_end()):
+            log.warning("%s", line)
+
+    async def _note_who_is_done(self, saving: Saving) -> None:
+        """Let another life not wait for those that are done; if that cannot be saved, it waits a while."""
+        try:
+            await saving.finish()
+        except CheckpointError as error:
+            log.warning("%s", error)
+
+    @property
+    def is_everybody_done(self) -> bool:
+        """Whether nobody will need this peer's state again."""
+        return self.agent.is_done and self._farewell.is_everybody_done
+
+    def _send_done(self, neighbors: Sequence[AgentId]) -> None:
+        """Say how far around all are done, if this peer is and has its result safe."""
+        for bye in self._farewell.words():
+            self._send(neighbors, self._codec.encode(self.agent.id, bye))
 
     def _broadcast_bye(self, reason: str) -> None:
-        frame = self._codec.encode(self.agent.id, Bye(self.agent.state.k, reason))
-        for j in self.agent.neighbors:
-            self._send(j, frame)
+        if self._own_address.is_unclear:  # then nobody shall be told in the name of somebody else
+            return
+        told: set[AgentId] = set()
+        if self._loss is not None and self._loss.epoch != self.agent.epoch:
+            told = self._loss.known_to
+            self._send(tuple(told), self._loss.codec.encode(self.agent.id, Bye(0, reason)))
+        others = [j for j in self.agent.neighbors if j not in told]
+        self._send(others, self._codec.encode(self.agent.id, Bye(self.agent.state.k, reason)))
 
     # ------------------------------------------------------------------ waiting
 
@@ -312,19 +602,62 @@ class Peer:
         while True:
             await asyncio.sleep(TICK)
             self._links.drain()
-            if self.agent.missing() and not self.agent.is_done and not self._ended.done():
+            self._hear_all()
+            self._check_address()
+            if self._saving is not None and self._loss is None:
+                self._saving.note_time()
+            is_waiting = self._loss is not None or self.agent.missing()
+            if is_waiting and not self.agent.is_done and not self._ended.done():
                 await self._wait()
+
+    async def _be_sure_of_address(self) -> None:
+        """Before it says that it is done, a peer that was so in an earlier life makes sure to be no double."""
+        until = time.monotonic() + SURE
+        while self._first_step is None and not self._own_address.is_ours:
+            if self._own_address.is_taken:
+                raise self._double()
+            if time.monotonic() >= until and not self._own_address.is_unclear:
+                return  # its address does not lead back to its host: nobody can tell
+            await asyncio.sleep(TICK / 2)
+
+    async def _be_clear_who_speaks(self, error: ThanosPeerError) -> None:
+        """Before its last words; a double has none, and while it might be one nobody would be told."""
+        if self._own_address.is_unclear and not isinstance(error, DoubleError):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._be_sure_of_address(), 2 * UNHEARD * TELL_ITSELF)
+
+    def _check_address(self) -> None:
+        """End if it is somebody else that the neighbors reach."""
+        me, own = self.agent.id, self._own_address
+        if me not in self._links.states:
+            return
+        if own.is_ours:
+            self._links.disconnect(me)
+        elif own.is_time_to_tell(self._links.states[me]):
+            self._links.send([me], self._codec.encode(me, self._known.hello()))
+        if own.is_taken:
+            self._end(self._double())
+
+    def _double(self) -> DoubleError:
+        me, address = self.agent.id, self._topology.peers[self.agent.id].address
+        return DoubleError(
+            f"this is not the peer {me} that its neighbors reach: somebody else listens at {address}; if peer "
+            f"{me} runs there, this one is one too many; if not, mend the address in the topology"
+        )
 
     async def _wait(self) -> None:
         """Ask whoever is missing, say it aloud, or give up: whatever is due."""
         waiting, give_up = self._waiting, self._patience.give_up
+        waiting.note_tick()
         if waiting.is_time_to_ask():
-            self._say_hello(self.agent.missing(), is_asking=True)
+            self._ask(self.agent.missing())
         if waiting.is_time_to_speak():
             await self._look_up_names()
             for line in waiting.lines():
                 log.warning("%s", line)
-        if give_up is not None and waiting.seconds >= give_up:
+        if over := waiting.why_it_is_over(has_result=self._has_result):
+            self._end(RunOverError(over))
+        if give_up is not None and waiting.seconds_awake >= give_up:
             await self._look_up_names()
             if lines := waiting.lines():
                 self._end(NeighborLostError(f"gave up after {give_up:g} s: {'; '.join(lines)}"))
@@ -338,9 +671,9 @@ class Peer:
         """Rounds since the first, and the time and CPU they took."""
         if self._first_step is None:
             return {"rounds": 0, "seconds": 0.0, "cpu_seconds": 0.0}
-        began, cpu = self._first_step
+        first, began, cpu = self._first_step
         return {
-            "rounds": self.agent.state.k - 1,
+            "rounds": self.agent.state.k - first,
             "seconds": self._waiting.since - began,
             "cpu_seconds": time.process_time() - cpu,
         }
@@ -354,12 +687,19 @@ class Peer:
             "digest": self._topology.digest,
             "version": __version__,
             "round": agent.state.k,
+            "phases": agent.phases,
+            "phase": agent.phase,
+            "phase_round": agent.phase_round,
             "last_round": agent.last_round,
+            "epoch": agent.epoch,
             "is_done": agent.is_done,
             "has_converged": agent.has_converged,
             "eta": agent.state.eta,
             "waiting": self._waiting.lines(),
             "stepping": self._stepping(),
             "rejected": self.rejected,
+            "strangers": self._links.strangers,
+            "saved_round": None if self._saving is None else self._saving.latest,
+            "checkpoints": 0 if self._saving is None else self._saving.count,
             "edges": {str(j): asdict(counters) for j, counters in self.counters.items()},
         }

@@ -1,28 +1,89 @@
 """What a running peer is doing, asked of the peer itself.
 
-Every peer answers on a socket that only its own host reaches, named after the run and its id, and on another
-address if it is told one. Any request is answered with one JSON object; nothing can be changed this way.
+Every peer answers on a socket of its own host, named after the run and its id, and on another address if it is
+told one. Whoever connects is told one JSON object and a line feed; nothing is read, so nothing can be changed this
+way. Answers are not encrypted. Rules:
+
+1. On local sockets the peer's own user is answered, and root, and nobody else.
+2. Any other address is one of its own host too, unless the topology file says otherwise in words
+   (`security.check_in_the_clear`).
+3. There are MOST_ANSWERS connections at a time, for PATIENCE seconds each; others wait in the kernel's queue. When
+   files run out, the peer goes on and answers later.
 """
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
+import os
+import socket
+import stat
+import struct
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
 
-import zmq
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from thanos_peer.block import AgentId
-from thanos_peer.errors import ConfigError
+from thanos_peer.errors import ConfigError, printable
+from thanos_peer.runtime.health import answer_at, place_of, unix_name
+from thanos_peer.runtime.links import is_taken
 from thanos_peer.topology import Topology
+from thanos_peer.topology.sections import check_address
 
 log = logging.getLogger("thanos_peer")
 
-LARGEST_REQUEST = 64
+MOST_AT_ONCE = 4  # connections per callback: whoever asks without end does not stop the rounds
+MOST_ANSWERS = 8
+PATIENCE = 2.0  # seconds that an answer may take
+PAUSE = 0.1  # seconds until the next one is let in, after one too many
+ASKED_AT_ONCE = 32
+LONGEST_PROBLEM = 200  # characters
+_CREDENTIALS = struct.Struct("=iII")  # of the process at the other end: its id, its user, its group
+
+
+Text = Annotated[str, AfterValidator(printable)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class EdgeStatus(BaseModel):
+    """What went over one edge, as far as it is shown."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    messages_sent: Count
+    messages_received: Count
+
+
+class PeerStatus(BaseModel):
+    """A peer's answer: what is shown is checked, and what is not is kept."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    id: Count
+    name: Text
+    round: Count
+    phases: list[Text]
+    phase: Text
+    phase_round: Count
+    last_round: Count
+    epoch: Count
+    is_done: bool
+    waiting: list[Text]
+    rejected: Count
+    edges: dict[str, EdgeStatus]
+
+    @model_validator(mode="after")
+    def _is_in_a_phase(self) -> "PeerStatus":
+        if self.phase not in self.phases:
+            raise ValueError(f"phase {self.phase} is none of its phases")
+        return self
 
 
 def local_address(topology: Topology, agent: AgentId) -> str:
@@ -42,77 +103,137 @@ class StatusServer:
     """
 
     def __init__(self, local: str, extra: str | None, status: Callable[[], dict[str, Any]]) -> None:
-        self._status = status
-        self._context = zmq.Context()
-        self._sockets: list[zmq.Socket[bytes]] = []
+        self._status, self._loop = status, asyncio.get_running_loop()
+        self._listeners: dict[socket.socket, str] = {}
+        self._answers: set[asyncio.Task[None]] = set()
         try:
             self._listen(local)
-        except zmq.ZMQError:
-            log.warning("no local status: %s is taken by a peer of the same run and id on this host", local)
+        except OSError as error:
+            why = "is taken by a peer of the same run and id on this host"
+            log.warning(
+                "no local status: %s %s", local, why if error.errno == errno.EADDRINUSE else error.strerror
+            )
         if extra is not None:
             try:
                 self._listen(extra)
-            except zmq.ZMQError as error:
+            except OSError as error:
                 self.close()
-                raise ConfigError(f"cannot answer status requests on {extra}: {error.strerror}") from error
+                raise ConfigError(
+                    f"cannot answer status requests on {extra}: {error.strerror or error}"
+                ) from error
 
     def _listen(self, address: str) -> None:
-        socket: zmq.Socket[bytes] = self._context.socket(zmq.REP)
-        socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_REQUEST)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.IPV6, "[" in address)
-        try:
-            socket.bind(address)
-        except zmq.ZMQError:
-            socket.close()
-            raise
-        self._sockets.append(socket)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(socket.fileno(), self._answer, socket)
-        loop.call_soon(self._answer, socket)  # the descriptor speaks up only after a read that found nothing
+        listener = _open(address)
+        self._listeners[listener] = address
+        listener.settimeout(0)
+        self._loop.add_reader(listener, self._accept, listener)
 
-    def _answer(self, socket: "zmq.Socket[bytes]") -> None:
-        with contextlib.suppress(zmq.Again):
-            while not socket.closed:
-                socket.recv_multipart(zmq.NOBLOCK)
-                socket.send(json.dumps(self._status()).encode(), zmq.NOBLOCK)
+    def _accept(self, listener: socket.socket) -> None:
+        """Let some in, and tell them."""
+        for _ in range(MOST_AT_ONCE):
+            if len(self._answers) >= MOST_ANSWERS:
+                self._pause(listener)
+                return
+            try:
+                connection, _ = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError:  # no more files, or no memory
+                self._pause(listener)
+                return
+            if not _is_one_of_us(connection):
+                connection.close()
+                continue
+            answer = f"{json.dumps(self._status())}\n".encode()
+            task = self._loop.create_task(self._tell(connection, answer))
+            self._answers.add(task)
+            task.add_done_callback(self._answers.discard)
+
+    def _pause(self, listener: socket.socket) -> None:
+        """Let those that wait do so for a moment."""
+        self._loop.remove_reader(listener)
+        self._loop.call_later(PAUSE, self._resume, listener)
+
+    def _resume(self, listener: socket.socket) -> None:
+        if listener in self._listeners:
+            self._loop.add_reader(listener, self._accept, listener)
+
+    async def _tell(self, connection: socket.socket, answer: bytes) -> None:
+        connection.settimeout(0)
+        with connection, contextlib.suppress(OSError):  # TimeoutError is one
+            async with asyncio.timeout(PATIENCE):
+                await self._loop.sock_sendall(connection, answer)
 
     def close(self) -> None:
         """Stop answering."""
-        for socket in self._sockets:
-            asyncio.get_running_loop().remove_reader(socket.fileno())
-            socket.close()
-        self._context.term()
+        for task in self._answers:
+            task.cancel()
+        for listener, address in self._listeners.items():
+            self._loop.remove_reader(listener)
+            listener.close()
+            if address.startswith("ipc://") and not address.startswith("ipc://@"):
+                Path(unix_name(address)).unlink(missing_ok=True)
+        self._listeners.clear()
 
 
-def ask(addresses: Sequence[str], *, timeout: float) -> list[dict[str, Any] | None]:
-    """Ask the peers at some addresses, all at once; None for those that do not answer in time."""
-    context = zmq.Context()
-    sockets: list[zmq.Socket[bytes]] = []
+def _open(address: str) -> socket.socket:
+    """A socket that listens there; a path that a killed peer has left behind is taken over."""
+    if not address.startswith("ipc://"):
+        family = socket.AF_INET6 if "[" in address else socket.AF_INET
+        return socket.create_server(place_of(address), family=family)
+    name = unix_name(address)
+    if not name.startswith("\0"):
+        if is_taken(address):
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISSOCK(os.lstat(name).st_mode):
+                Path(name).unlink()
+    listener = socket.socket(socket.AF_UNIX)
     try:
-        for address in addresses:
-            socket: zmq.Socket[bytes] = context.socket(zmq.REQ)
-            sockets.append(socket)
-            socket.setsockopt(zmq.LINGER, 0)
-            socket.setsockopt(zmq.IPV6, "[" in address)
-            try:
-                socket.connect(address)
-            except zmq.ZMQError as error:
-                raise ConfigError(f"{address} is no address that can be asked: {error.strerror}") from error
-            socket.send(b"status")
-        until = time.monotonic() + timeout
-        return [_receive(socket, until) for socket in sockets]
-    finally:
-        for socket in sockets:
-            socket.close()
-        context.term()
+        listener.bind(name)
+        if not name.startswith("\0"):
+            Path(name).chmod(stat.S_IRUSR | stat.S_IWUSR)
+        listener.listen()
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
-def _receive(socket: "zmq.Socket[bytes]", until: float) -> dict[str, Any] | None:
-    if not socket.poll(max(0, int((until - time.monotonic()) * 1000))):
-        return None
+def _is_one_of_us(connection: socket.socket) -> bool:
+    """Whether the other end of a local socket is this user's, or root's; elsewhere the address has to do."""
+    if connection.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return True
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return _CREDENTIALS.unpack(raw)[1] in {os.geteuid(), 0}
+
+
+def ask(addresses: Sequence[str], *, timeout: float) -> list[PeerStatus | str]:
+    """Ask the peers at some addresses, all at once; for those that give no sound answer in time, why."""
+    for address in addresses:
+        try:
+            check_address(address)
+        except ValueError as error:
+            raise ConfigError(f"{address!a} is no address that can be asked: it {error}") from None
+    if not addresses:
+        return []
+    with ThreadPoolExecutor(min(ASKED_AT_ONCE, len(addresses))) as pool:
+        return list(pool.map(partial(_ask, timeout=timeout), addresses))
+
+
+def _ask(address: str, *, timeout: float) -> PeerStatus | str:
     try:
-        answer = json.loads(socket.recv())
-    except ValueError:
-        return None
-    return answer if isinstance(answer, dict) else None
+        answer = answer_at(address, timeout=timeout)
+        if not answer:
+            return "no answer to this user: only the one that runs the peer is told, and root"
+        return PeerStatus.model_validate(json.loads(answer))
+    except TimeoutError:
+        return f"no answer within {timeout:g} s"
+    except OSError as error:
+        return f"no answer ({error.strerror or error})"
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except (ValueError, RecursionError):
+        what = "it is no JSON"
+    return f"something answers there, but not as a peer of this version does ({printable(what)[:LONGEST_PROBLEM]})"

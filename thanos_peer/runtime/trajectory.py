@@ -1,8 +1,11 @@
 """The X of one peer over the rounds, appended to a file that somebody else may read as it grows.
 
-A record is the round (int64), the step size (float64) and X (n x p float64), all little-endian.
+A record is the round (int64), the step size (float64), what all samples are divided by (float64; NaN for nothing)
+and X (n x p float64), all little-endian.
 """
 
+import errno
+import os
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,19 +13,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thanos_peer.algorithm.thanos import AgentState
+from thanos_peer.errors import CheckpointError
 
 
 def record_type(n: int, p: int) -> np.dtype[Any]:
     """The layout of a record."""
-    return np.dtype([("k", "<i8"), ("eta", "<f8"), ("X", "<f8", (n, p))])
+    return np.dtype([("k", "<i8"), ("eta", "<f8"), ("overall", "<f8"), ("X", "<f8", (n, p))])
 
 
 class TrajectoryWriter:
-    """Appends every `every`-th round."""
+    """Appends every `every`-th round; what is said again, after a start or by a later phase, is written once."""
 
-    def __init__(self, path: Path, *, every: int) -> None:
-        self._every = every
-        self._file = path.open("wb", buffering=0)
+    def __init__(self, path: Path, *, every: int, n: int, p: int) -> None:
+        self._path, self._every = path, every
+        self._last = self._latest = -1
+        try:
+            self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            raise self._cannot_write(str(error.strerror)) from error
+        size = record_type(n, p).itemsize
+        if whole := path.stat().st_size // size:
+            with path.open("rb") as file:
+                file.seek((whole - 1) * size)
+                self._last = int(np.frombuffer(file.read(size), dtype=record_type(n, p))["k"][0])
+        self._file.truncate(whole * size)
 
     def __enter__(self) -> Self:
         return self
@@ -30,11 +44,25 @@ class TrajectoryWriter:
     def __exit__(self, *exc: object) -> None:
         self._file.close()
 
-    def append(self, state: AgentState) -> None:
-        """Note a round, if it is one of those to be kept."""
-        if state.k % self._every == 0:
-            record = np.array((state.k, state.eta, state.X), dtype=record_type(*state.X.shape))
-            self._file.write(record.tobytes())
+    def append(self, state: AgentState, overall: float | None = None) -> None:
+        """Note a round, if it is one of those to be kept, and what the agent divides all samples by."""
+        is_new, self._latest = state.k > self._last and state.k != self._latest, state.k
+        if is_new and state.k % self._every == 0:
+            divisor = np.nan if overall is None else overall
+            numbers = (state.k, state.eta, divisor, state.X)
+            record = np.array(numbers, dtype=record_type(*state.X.shape)).tobytes()
+            try:
+                written = self._file.write(record)
+            except OSError as error:
+                raise self._cannot_write(str(error.strerror)) from error
+            if written < len(record):  # a disk that fills up takes a part of it; the next life cuts that off
+                raise self._cannot_write(os.strerror(errno.ENOSPC))
+
+    def _cannot_write(self, why: str) -> CheckpointError:
+        return CheckpointError(
+            f"cannot write {self._path}: {why}; nothing is lost: mend it and start this peer again with the same "
+            "command, the others wait"
+        )
 
 
 class TrajectoryReader:

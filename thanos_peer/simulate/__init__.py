@@ -1,7 +1,18 @@
 """A whole network in one process: real agents with real exchanges, or all of them stacked and stepped at once."""
 
 from thanos_peer.simulate.network import AgentNetwork, Ended, Network
-from thanos_peer.simulate.run import Ending, Row, ending_of, measure, run
+from thanos_peer.simulate.run import Ending, Row, ending_of, measure, prepare, run
 from thanos_peer.simulate.stacked import StackedNetwork
 
-__all__ = ["AgentNetwork", "Ended", "Ending", "Network", "Row", "StackedNetwork", "ending_of", "measure", "run"]
+__all__ = [
+    "AgentNetwork",
+    "Ended",
+    "Ending",
+    "Network",
+    "Row",
+    "StackedNetwork",
+    "ending_of",
+    "measure",
+    "prepare",
+    "run",
+]

@@ -41,7 +41,8 @@ class Row:
 
 
 def measure(network: Glimpse, instance: Instance, reference: Reference | None = None) -> Row:
-    """The row of the round that the network is in."""
+    """The row of the round that the network is in, of the problem as its agents have prepared it."""
+    instance = instance.divided_by(network.overall)
     X, sigma, eta = network.X, instance.parameters.smoothing.sigma(network.k), network.eta
     mean = X.mean(axis=0)
     nearest = polar(mean)
@@ -61,6 +62,18 @@ def measure(network: Glimpse, instance: Instance, reference: Reference | None = 
     )
 
 
+def prepare(
+    network: Network,
+    *,
+    should_stop: Callable[[], bool] = lambda: False,
+    on_phase: Callable[[str, int], None] = lambda name, k: None,  # noqa: ARG005
+) -> None:
+    """Advance to the phase that minimises; `on_phase` hears of the rounds before."""
+    while network.is_preparing and not should_stop():
+        on_phase(*network.phase)
+        network.advance()
+
+
 def run(
     network: Network,
     instance: Instance,
@@ -68,13 +81,26 @@ def run(
     reference: Reference | None = None,
     every: int = 1,
     should_stop: Callable[[], bool] = lambda: False,
+    on_phase: Callable[[str, int], None] = lambda name, k: None,  # noqa: ARG005
 ) -> Iterator[Row]:
-    """Advance to the last round, and yield the row of every `every`-th round, of round 0 and of the last."""
+    """Advance to the last round, and yield the row of every `every`-th round, of round 0 and of the last.
+
+    Nothing is yielded of the phases before and after the one that minimises: `on_phase` hears of their rounds.
+    """
+    prepare(network, should_stop=should_stop, on_phase=on_phase)
+    if network.is_preparing:
+        return
+    shown = network.k
     yield measure(network, instance, reference)
     while not network.is_done and not should_stop():
         network.advance()
-        if network.k % every == 0 or network.is_done:
+        if network.phase[0] != instance.topology.algorithm.method:
+            on_phase(*network.phase)
+        if network.k > shown and (network.k % every == 0 or network.is_done):
+            shown = network.k
             yield measure(network, instance, reference)
+    if network.k > shown:
+        yield measure(network, instance, reference)
 
 
 def ending_of(network: Ended) -> Ending:

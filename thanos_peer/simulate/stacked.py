@@ -54,6 +54,31 @@ class StackedNetwork:
         self._after = np.full(d, _NEVER)
 
     @property
+    def is_preparing(self) -> bool:
+        """Never: see `can_run`."""
+        return False
+
+    @property
+    def phase(self) -> tuple[str, int]:
+        """The only one, and the round."""
+        return self._algorithm.method, self._k
+
+    @property
+    def phases_cut_short(self) -> tuple[str, ...]:
+        """None: there is but one phase."""
+        return ()
+
+    @property
+    def rounds_by_phase(self) -> dict[str, int]:
+        """The rounds of the only one."""
+        return {self._algorithm.method: self._k}
+
+    @staticmethod
+    def can_run(instance: Instance) -> bool:
+        """Whether a run only minimises: this engine knows no other phases."""
+        return len(instance.plan(0)) == 1
+
+    @property
     def k(self) -> int:
         """The round."""
         return self._k
@@ -77,6 +102,11 @@ class StackedNetwork:
     def eta(self) -> Matrix:
         """All step sizes."""
         return self._eta[self._place]
+
+    @property
+    def overall(self) -> float | None:
+        """None: nothing is found before the only phase."""
+        return None
 
     @property
     def is_done(self) -> bool:

@@ -4,18 +4,28 @@ The checks take sections as mappings of those values that are sound by themselve
 that has been found fault with already is not there, and is not spoken of again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from thanos_peer.block import AgentId
 from thanos_peer.errors import Mistake
+from thanos_peer.topology.code_names import REGULARIZERS
 from thanos_peer.topology.graph import Graph, components
-from thanos_peer.topology.sections import LARGEST_MATRIX
+from thanos_peer.topology.sections import LARGEST_MATRIX, MOST_EDGES, MOST_PEERS
 
 Values: TypeAlias = Mapping[str, Any]
 ROW_SUM_TOLERANCE = 1e-12
 MOST_OF_A_KIND = 10  # wrong weights that are listed one by one
+
+
+def count_mistakes(raw: Values) -> Iterator[Mistake]:
+    """More peers or edges than there may be: looked at first, for all other checks take time for each of them."""
+    for key, most in (("peers", MOST_PEERS), ("edges", MOST_EDGES), ("weights", MOST_PEERS)):
+        found = raw.get(key)
+        if isinstance(found, list) and len(found) > most:
+            yield Mistake(key, f"must be at most {most:,}; here are {len(found):,}", has_value=False)
 
 
 def peer_mistakes(peers: Sequence[Values]) -> Iterator[Mistake]:
@@ -36,6 +46,23 @@ def peer_mistakes(peers: Sequence[Values]) -> Iterator[Mistake]:
             if earlier != index:
                 allowed = f"peers[{earlier}] has this address already; every peer needs its own"
                 yield Mistake(f"peers[{index}].address", allowed, peer["address"])
+
+
+def key_mistakes(peers: Sequence[Values], unencrypted: str | None) -> Iterator[Mistake]:
+    """All peers have a key or none has; each has its own; and what has keys is not said to be in the clear."""
+    keyed = [index for index, peer in enumerate(peers) if peer.get("public_key", "unsound") is not None]
+    first_with: dict[str, int] = {}
+    for index, peer in enumerate(peers):
+        if "public_key" not in peer:
+            continue
+        key, place = peer["public_key"], f"peers[{index}].public_key"
+        if key is None and keyed:
+            allowed = f"is missing: peers[{keyed[0]}] has one, and either every peer has a key or none has"
+            yield Mistake(place, allowed, has_value=False)
+        elif key is not None and (earlier := first_with.setdefault(key, index)) != index:
+            yield Mistake(place, f"peers[{earlier}] has this key already; every peer needs its own", key)
+    if keyed and unencrypted is not None:
+        yield Mistake("unencrypted", "leave it out: with keys every link is encrypted", unencrypted)
 
 
 def edge_mistakes(d: int, edges: Sequence[Sequence[int] | None]) -> Iterator[Mistake]:
@@ -147,18 +174,56 @@ def method_mistakes(problem: Values, algorithm: Values) -> Iterator[Mistake]:
         yield from _svd_mistakes(problem)
 
 
+def own_code_mistakes(problem: Values, algorithm: Values) -> Iterator[Mistake]:
+    """Options go with what they are for; and what follows from the samples of sparse PCA is for sparse PCA."""
+    regularizer, objective = problem.get("regularizer"), problem.get("objective")
+    if problem.get("regularizer_options") and regularizer in REGULARIZERS:
+        allowed = f'leave it out with regularizer = "{regularizer}"'
+        yield Mistake("problem.regularizer_options", allowed, problem["regularizer_options"])
+    if problem.get("objective_options") and "objective" in problem and objective is None:
+        yield Mistake("problem.objective_options", "leave it out without objective", problem["objective_options"])
+    if objective is not None:
+        for key, value in _meant_for_pca(problem.get("data") or {}, algorithm):
+            yield Mistake(key, "is for sparse PCA: leave it out with an objective of your own", value)
+        kind = _kind(algorithm.get("start"))
+        if kind in ("svd", "destiny"):
+            yield Mistake("algorithm.start.kind", 'must be "random" or "file" with an objective of your own', kind)
+
+
+def _meant_for_pca(data: Values, algorithm: Values) -> Iterator[tuple[str, Any]]:
+    if data.get("kind") == "files":
+        yield from ((f"problem.data.{key}", True) for key in ("center", "scale") if data.get(key))
+        if data.get("overall") == "auto":
+            yield "problem.data.overall", "auto"
+    if algorithm.get("beta") == "auto":
+        yield "algorithm.beta", "auto"
+    if (algorithm.get("step") or {}).get("first") == "auto":
+        yield "algorithm.step.first", "auto"
+
+
+def exchange_mistakes(problem: Values, algorithm: Values) -> Iterator[Mistake]:
+    """Averages that samples are centered and scaled by must not be rounded on their way."""
+    data = problem.get("data") or {}
+    is_averaged = _kind(data or None) == "files" and (data.get("center") or data.get("scale"))
+    if algorithm.get("exchange") == "float32" and is_averaged:
+        allowed = 'must be "float64" with problem.data.center or scale: what the network agrees on has to be exact'
+        yield Mistake("algorithm.exchange", allowed, "float32")
+
+
 def _svd_mistakes(problem: Values) -> Iterator[Mistake]:
     kind, p = _kind(problem.get("data")), problem.get("p", 0)
     if kind == "files":
-        allowed = 'must be "random": no peer holds all the data files that an SVD needs'
+        allowed = 'must be "destiny", "random" or "file": no peer holds all the data files that an SVD needs'
         yield Mistake("algorithm.start.kind", allowed, "svd")
     if kind == "synthetic" and problem["data"]["samples"] < p:
         allowed = f"must be at least p = {p}: fewer samples have fewer singular vectors to start from"
         yield Mistake("problem.data.samples", allowed, problem["data"]["samples"])
 
 
-def data_mistakes(problem: Values, peers: Sequence[Values]) -> Iterator[Mistake]:
-    """Data files go with kind = "files", enough samples with kind = "synthetic"."""
+def data_mistakes(
+    problem: Values, peers: Sequence[Values], needed: Collection[AgentId | None]
+) -> Iterator[Mistake]:
+    """Data files go with kind = "files", and are needed at some peers; enough samples with kind = "synthetic"."""
     kind = _kind(problem.get("data"))
     if kind == "synthetic":
         samples = problem["data"]["samples"]
@@ -172,8 +237,8 @@ def data_mistakes(problem: Values, peers: Sequence[Values]) -> Iterator[Mistake]
         if kind == "synthetic" and named not in (None, "unsound"):
             allowed = 'leave it out, or set problem.data.kind = "files"'
             yield Mistake(f"peers[{index}].data", allowed, named)
-        if kind == "files" and named is None:
-            allowed = 'is missing: problem.data.kind = "files" needs a .npy file at every peer'
+        if kind == "files" and named is None and peer.get("id") in needed:
+            allowed = "is missing: name this peer's data file, or start the peer with --data FILE"
             yield Mistake(f"peers[{index}].data", allowed, has_value=False)
 
 

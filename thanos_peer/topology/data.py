@@ -1,19 +1,18 @@
 """The samples of each peer: made from a seed, or read from its file. Rows are samples, columns features."""
 
-import tokenize
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import DataFileError, Mistake
+from thanos_peer.samples import Moments, check_same_features, named, open_table, read_moments, read_rows
 from thanos_peer.topology.model import Topology
 from thanos_peer.topology.sections import SyntheticData
 
-NPY_MAGIC = b"\x93NUMPY"
+ORTHONORMAL = 1e-8  # how far X'X may be from I
 
 
 def synthetic_samples(data: SyntheticData, *, n: int, d: int) -> list[Matrix]:
@@ -25,53 +24,47 @@ def synthetic_samples(data: SyntheticData, *, n: int, d: int) -> list[Matrix]:
 
 
 def read_samples(path: Path, *, n: int) -> Matrix:
-    """The (m, n) samples in a .npy file, as float64.
+    """The (m, n) samples in a data file, as float64.
 
     Raises:
         DataFileError: It is not readable, or not a finite numeric table with n columns.
     """
-    if path.suffix != ".npy":
-        raise DataFileError("must be a .npy file, as written by numpy.save")
-    table = _map_file(path)
-    if table.dtype.kind not in "fiu":
-        raise DataFileError("must hold one table of real numbers")
-    if table.ndim != 2 or table.shape[1] != n or table.shape[0] < 1:
-        raise DataFileError(f"has shape {table.shape}; must be (samples, {n}): a row per sample, n = {n} features")
-    with np.errstate(over="ignore"):
-        samples = np.array(table, dtype=np.float64)
-    if not np.isfinite(samples).all():
-        row, column = np.argwhere(~np.isfinite(samples))[0]
-        raise DataFileError(f"has {table[row, column]} in row {row}, column {column}; all entries must be finite")
-    return samples
-
-
-def _map_file(path: Path) -> NDArray[Any]:
-    """The table in a .npy file, not yet read into memory: a header may claim any size."""
-    try:
-        with path.open("rb") as file:
-            if file.read(len(NPY_MAGIC)) != NPY_MAGIC:
-                raise DataFileError("is not a plain numeric .npy file: it does not begin like one")
-        table: NDArray[Any] = np.load(path, allow_pickle=False, mmap_mode="r")
-    except OSError as error:
-        raise DataFileError(f"cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, SyntaxError, tokenize.TokenError, OverflowError, TypeError) as error:
-        raise DataFileError(f"is not a plain numeric .npy file: {error}") from error
-    return table
+    return read_rows(path, n=n)
 
 
 def file_mistakes(
-    directory: Path, n: int, peers: Sequence[Mapping[str, Any]], agents: Collection[AgentId] | None
+    directory: Path,
+    n: int,
+    peers: Sequence[Mapping[str, Any]],
+    agents: Collection[AgentId | None],
+    own_data: Mapping[AgentId, Path],
 ) -> Iterator[Mistake]:
-    """What is wrong with the data files of some agents, or of all; `peers` as `checks` takes them."""
+    """What is wrong with the data files of some agents; `peers` as `checks` takes them."""
+    expected: tuple[str, ...] | None = None
+    whose = ""
     for index, peer in enumerate(peers):
-        agent, named = peer.get("id"), peer.get("data")
-        if named is None or (agents is not None and agent not in agents):
+        agent, value = peer.get("id"), peer.get("data")
+        own = None if agent is None else own_data.get(agent)
+        if agent not in agents or (own is None and value is None):
             continue
-        path = directory / named
+        path = own or directory / str(value)
         try:
-            read_samples(path, n=n)
+            features = _features_of_sound(path, n)
+            check_same_features(features, expected, as_in=whose)
         except DataFileError as error:
-            yield Mistake(f"peers[{index}].data", f"{path} of peer {agent} {error}", named)
+            key = f"peers[{index}].data" if own is None else "--data"
+            yield Mistake(key, f"{path} of peer {agent} {error}", value if own is None else str(own))
+            continue
+        if expected is None and features is not None:
+            expected, whose = features, f"{path} of peer {agent}"
+
+
+def _features_of_sound(path: Path, n: int) -> tuple[str, ...] | None:
+    """The names in a file that can be used; it is read to its end, and nothing else is kept of it."""
+    with open_table(path, n=n) as table:
+        for _ in table.chunks:
+            pass
+    return table.features
 
 
 def samples_of(topology: Topology, agents: Iterable[AgentId]) -> list[Matrix]:
@@ -80,4 +73,39 @@ def samples_of(topology: Topology, agents: Iterable[AgentId]) -> list[Matrix]:
     if data.kind == "synthetic":
         everybody = synthetic_samples(data, n=n, d=topology.d)
         return [everybody[i] for i in agents]
-    return [read_samples(topology.directory / str(topology.peers[i].data), n=n) for i in agents]
+    return [_samples_in_file(topology, i) for i in agents]
+
+
+def moments_of(topology: Topology, agent: AgentId) -> Moments:
+    """What the file of a peer amounts to."""
+    path = topology.data_file(agent)
+    with named(f"{path} of peer {agent}"):
+        return read_moments(path, n=topology.problem.n)
+
+
+def read_start(path: Path, *, n: int, p: int) -> Matrix:
+    """A point of the manifold, (n, p), in a file.
+
+    Raises:
+        DataFileError: It is not readable, has another shape, or its columns are not orthonormal.
+    """
+    with named(f"{path}, the start,"):
+        X = read_rows(path, n=p, m=n)
+        if float(np.abs(X.T @ X - np.eye(p)).max()) > ORTHONORMAL:
+            raise DataFileError("has columns that are not orthonormal")
+        return X
+
+
+def features_of(topology: Topology, agent: AgentId) -> tuple[str, ...] | None:
+    """What the features are called in a peer's data file; None where it does not say."""
+    if topology.problem.data.kind == "synthetic":
+        return None
+    path = topology.data_file(agent)
+    with named(f"{path} of peer {agent}"), open_table(path, n=topology.problem.n) as table:
+        return table.features
+
+
+def _samples_in_file(topology: Topology, agent: AgentId) -> Matrix:
+    path = topology.data_file(agent)
+    with named(f"{path} of peer {agent}"):
+        return read_samples(path, n=topology.problem.n)

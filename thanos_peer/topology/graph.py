@@ -41,6 +41,21 @@ def neighbor_lists(d: int, edges: Iterable[Edge]) -> list[list[AgentId]]:
     return [sorted(row) for row in neighbors]
 
 
+def _rounds_to_all(i: AgentId, told_by: Sequence[int]) -> int:
+    """How many rounds it takes until all have heard of i, if each tells its neighbors what it has just heard."""
+    heard = fresh = 1 << i
+    rounds = -1
+    while fresh:
+        told, rounds = 0, rounds + 1
+        while fresh:
+            last = fresh.bit_length() - 1
+            told |= told_by[last]
+            fresh ^= 1 << last
+        fresh = told & ~heard
+        heard |= fresh
+    return rounds
+
+
 @dataclass(frozen=True)
 class Graph:
     """Agents 0..d-1, sorted edges (i, j) with i < j, and W: Metropolis, unless a matrix is given.
@@ -98,22 +113,12 @@ class Graph:
 
     @cached_property
     def diameter(self) -> int:
-        """The largest number of edges between two agents.
+        """The largest number of edges between two agents: the most rounds until word from one is with all.
 
-        Every agent holds the set of those it has heard of as bits of one integer and tells its neighbors;
-        the diameter is the number of rounds until all have heard of all.
+        Sets of agents are the bits of one integer, so that many edges cost no more than few.
         """
-        everybody = (1 << self.d) - 1
-        heard = [1 << i for i in range(self.d)]
-        rounds = 0
-        while any(bits != everybody for bits in heard):
-            told = list(heard)
-            for i, j in self.edges:
-                told[i] |= heard[j]
-                told[j] |= heard[i]
-            heard = told
-            rounds += 1
-        return rounds
+        told_by = [sum(1 << j for j in row) for row in self.neighbors]
+        return max(_rounds_to_all(i, told_by) for i in range(self.d))
 
     def rounds_to_consensus(self, factor: float) -> int:
         """Rounds of mixing after which any disagreement has shrunk by `factor` (for instance 1e-6)."""

@@ -1,8 +1,8 @@
 """From a TOML file to a checked Topology: all mistakes together, nothing opened before."""
 
 import difflib
-import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,59 +10,79 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from thanos_peer.block import AgentId
-from thanos_peer.errors import Mistake, TopologyError
+from thanos_peer.errors import MOST_SHOWN, DataFileError, Mistake, TopologyError
 from thanos_peer.topology import checks
-from thanos_peer.topology.data import file_mistakes
+from thanos_peer.topology.data import file_mistakes, read_start
 from thanos_peer.topology.graph import Graph
 from thanos_peer.topology.model import Topology
-from thanos_peer.topology.sections import SECTIONS, UNION_KEYS, UNION_TAGS, TopologyFile
+from thanos_peer.topology.sections import LARGEST_MATRIX, SECTIONS, UNION_KEYS, UNION_TAGS, TopologyFile
+from thanos_peer.topology.text import read_toml
 
-LARGEST_FILE = 64 * 2**20
 
-
-def load(path: str | Path, *, data_of: Collection[AgentId] | None = None) -> Topology:
+def load(
+    path: str | Path,
+    *,
+    data_of: Collection[AgentId] | None = None,
+    own_data: Mapping[AgentId, Path] | None = None,
+    may_lack_data: bool = False,
+    reads_data: bool = True,
+    allowed_code: Sequence[str] = (),
+) -> Topology:
     """Read and check a topology file.
 
     Args:
         path: The file.
         data_of: Whose data files to read and check; None for all. A host that holds one peer's file only
             names that peer.
+        own_data: Data files to use instead of those in the topology file.
+        may_lack_data: Whether a peer may have no data file so far; it can be started with one.
+        reads_data: Whether to look into data files; whoever reads them next finds the same mistakes.
+        allowed_code: The modules, or their files, that the file may name. Nothing is imported here.
 
     Raises:
         TopologyError: With every mistake that was found.
     """
     file = Path(path)
-    try:
-        if file.stat().st_size > LARGEST_FILE:
-            raise _single(file, f"larger than {LARGEST_FILE // 2**20} MiB")
-        raw = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise _single(file, f"cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise _single(file, f"is not UTF-8 text: {error.reason} at byte {error.start}") from error
-    except ValueError as error:  # tomllib's own error, and Python's for an integer of thousands of digits
-        raise _single(file, f"is not TOML: {error}") from error
-    except RecursionError as error:
-        raise _single(file, "is nested too deeply") from error
-    return parse(raw, file=file, data_of=data_of)
+    topology = parse(
+        read_toml(file),
+        file=file,
+        data_of=data_of,
+        own_data=own_data,
+        may_lack_data=may_lack_data,
+        reads_data=reads_data,
+    )
+    return replace(topology, allowed_code=tuple(allowed_code))
 
 
-def parse(raw: Mapping[str, Any], *, file: Path, data_of: Collection[AgentId] | None = None) -> Topology:
+def parse(
+    raw: Mapping[str, Any],
+    *,
+    file: Path,
+    data_of: Collection[AgentId] | None = None,
+    own_data: Mapping[AgentId, Path] | None = None,
+    may_lack_data: bool = False,
+    reads_data: bool = True,
+) -> Topology:
     """Check what stands in a topology file; `file` names it in errors and anchors relative paths."""
+    own_data = own_data or {}
+    if too_many := list(checks.count_mistakes(raw)):
+        raise TopologyError(str(file), too_many)
     try:
-        topology = Topology(TopologyFile.model_validate(raw), file)
+        topology = Topology(TopologyFile.model_validate(raw), file, own_data)
         details: list[ErrorDetails] = []
     except ValidationError as error:
         details = error.errors(include_url=False)
     parts = _SoundParts(raw, details)
-    mistakes = [*map(_translate, details), *_cross_mistakes(parts), *_data_mistakes(parts, file.parent, data_of)]
+    shown = details[:MOST_SHOWN]
+    mistakes = [*map(_translate, shown), *_cross_mistakes(parts)]
+    agents = [peer.get("id") for peer in parts.peers()] if data_of is None else data_of
+    mistakes += _data_mistakes(
+        parts, file.parent, agents, own_data, may_lack_data=may_lack_data, reads_data=reads_data
+    )
+    mistakes += _start_mistakes(parts, file.parent)
     if mistakes:
-        raise TopologyError(str(file), mistakes)
+        raise TopologyError(str(file), mistakes, more=len(details) - len(shown))
     return topology
-
-
-def _single(file: Path, what: str) -> TopologyError:
-    return TopologyError(str(file), [Mistake("the file", what, has_value=False)])
 
 
 def _translate(detail: ErrorDetails) -> Mistake:
@@ -86,7 +106,8 @@ def _translate(detail: ErrorDetails) -> Mistake:
             value,
         )
     message = message.removeprefix("Value error, ").replace("Input should be", "must be").replace("'", '"')
-    return Mistake(key, message[0].lower() + message[1:], value)
+    or_auto = ' or "auto"' if loc[-1] == "number" else ""
+    return Mistake(key, message[0].lower() + message[1:] + or_auto, value)
 
 
 def _spell(loc: tuple[int | str, ...]) -> str:
@@ -114,11 +135,12 @@ class _SoundParts:
 
     def __init__(self, raw: Mapping[str, Any], details: Sequence[ErrorDetails]) -> None:
         self._raw = raw
-        self._unsound = [detail["loc"] for detail in details]
+        places = (detail["loc"] for detail in details)
+        self._unsound = {loc[:length] for loc in places for length in range(len(loc) + 1)}
 
     def is_sound(self, *place: int | str) -> bool:
         """Whether nothing was found at this place or below."""
-        return not any(loc[: len(place)] == place for loc in self._unsound)
+        return place not in self._unsound
 
     def section(self, *place: int | str) -> dict[str, Any]:
         """The sound values of a section, and the defaults of those left out."""
@@ -128,7 +150,11 @@ class _SoundParts:
         if not isinstance(entry, Mapping):
             return {}
         fields = SECTIONS[tuple(part for part in place if isinstance(part, str))].model_fields
-        defaults = {key: field.default for key, field in fields.items() if not field.is_required()}
+        defaults = {
+            key: field.get_default(call_default_factory=True)
+            for key, field in fields.items()
+            if not field.is_required()
+        }
         known = defaults | {key: value for key, value in entry.items() if key in fields}
         return {key: value for key, value in known.items() if self.is_sound(*place, key)}
 
@@ -147,18 +173,46 @@ def _cross_mistakes(parts: _SoundParts) -> Iterator[Mistake]:
     problem, algorithm, peers = parts.section("problem"), parts.section("algorithm"), parts.peers()
     yield from checks.problem_mistakes(problem)
     yield from checks.method_mistakes(problem, algorithm)
+    yield from checks.exchange_mistakes(problem, algorithm)
+    yield from checks.own_code_mistakes(problem, algorithm)
     yield from checks.peer_mistakes(peers)
+    yield from checks.key_mistakes(peers, parts.section().get("unencrypted"))
     edges = parts.entries("edges")
     if peers and edges is not None:
         yield from _graph_mistakes(parts, len(peers), edges)
 
 
-def _data_mistakes(parts: _SoundParts, directory: Path, data_of: Collection[AgentId] | None) -> Iterator[Mistake]:
+def _data_mistakes(
+    parts: _SoundParts,
+    directory: Path,
+    agents: Collection[AgentId | None],
+    own_data: Mapping[AgentId, Path],
+    *,
+    may_lack_data: bool,
+    reads_data: bool,
+) -> Iterator[Mistake]:
+    """Checks of the data of some agents, and of what is said of data at all."""
     problem, peers = parts.section("problem"), parts.peers()
-    yield from checks.data_mistakes(problem, peers)
+    needed = () if may_lack_data else [agent for agent in agents if agent not in own_data]
+    yield from checks.data_mistakes(problem, peers, needed)
     data = problem.get("data")
-    if data is not None and data["kind"] == "files" and "n" in problem:
-        yield from file_mistakes(directory, problem["n"], peers, data_of)
+    if data is not None and data["kind"] == "synthetic" and own_data:
+        for path in own_data.values():
+            yield Mistake("--data", 'leave it out, or set problem.data.kind = "files"', str(path))
+    if reads_data and data is not None and data["kind"] == "files" and "n" in problem:
+        yield from file_mistakes(directory, problem["n"], peers, agents, own_data)
+
+
+def _start_mistakes(parts: _SoundParts, directory: Path) -> Iterator[Mistake]:
+    """A start in a file has to be there at every host."""
+    start, problem = parts.section("algorithm").get("start"), parts.section("problem")
+    if start is None or start["kind"] != "file" or not {"n", "p"} <= problem.keys():
+        return
+    if problem["n"] * problem["p"] <= LARGEST_MATRIX:
+        try:
+            read_start(directory / start["path"], n=problem["n"], p=problem["p"])
+        except DataFileError as error:
+            yield Mistake("algorithm.start.path", str(error), start["path"])
 
 
 def _graph_mistakes(parts: _SoundParts, d: int, edges: list[Any]) -> Iterator[Mistake]:

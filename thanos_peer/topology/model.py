@@ -2,12 +2,19 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from thanos_peer.block import AgentId
+from thanos_peer.errors import ConfigError
 from thanos_peer.topology.graph import Graph
 from thanos_peer.topology.sections import Algorithm, Peer, Problem, TopologyFile
+
+KEPT_BYTES = 32 * 2**20  # of blocks that may be asked for again
+FEWEST_KEPT = 4  # however large the blocks
 
 
 @dataclass(frozen=True)
@@ -17,10 +24,14 @@ class Topology:
     Attributes:
         content: What stands in the file, defaults filled in.
         file: Where it was read; relative paths in it start from there.
+        own_data: Data files that are used instead of those in the file, known on this host alone.
+        allowed_code: The modules, or their files, that the person at this host lets the file name.
     """
 
     content: TopologyFile
     file: Path
+    own_data: Mapping[AgentId, Path] = field(default_factory=dict)
+    allowed_code: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -47,10 +58,28 @@ class Topology:
         """The peers in order of id, so that peers[i] is peer i."""
         return tuple(sorted(self.content.peers, key=lambda peer: peer.id))
 
+    def data_file(self, agent: AgentId) -> Path:
+        """Where the samples of a peer lie on this host.
+
+        Raises:
+            ConfigError: Nobody has said where.
+        """
+        named = self.peers[agent].data
+        if agent not in self.own_data and named is None:
+            raise ConfigError(
+                f"{self.file}: peer {agent} has no data file; set `data` there, or `start --data FILE`"
+            )
+        return self.own_data[agent] if agent in self.own_data else self.directory / str(named)
+
     @property
     def d(self) -> int:
         """How many agents there are."""
         return len(self.content.peers)
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether links are encrypted and authenticated: every peer has a public key, or none has."""
+        return self.peers[0].public_key is not None
 
     @cached_property
     def graph(self) -> Graph:
@@ -68,18 +97,29 @@ class Topology:
         """Bytes of X and D as they are sent; the frame around them is not counted."""
         return 2 * self.problem.n * self.problem.p * (8 if self.algorithm.exchange == "float64" else 4)
 
+    @property
+    def blocks_kept(self) -> int:
+        """How many rounds a peer may be ahead of its disk, and its neighbors keep their blocks for it."""
+        return max(FEWEST_KEPT, KEPT_BYTES // self.payload_per_message)
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of what decides the numbers: name, weighted graph, problem, algorithm.
 
-        Where a peer lives (address, data path) is not part of it: the same run may move to other hosts. Two
-        files that mean the same have the same digest, whatever their order, comments and left-out defaults.
+        Where a peer lives (address, data path) and its key are not part of it: the same run may move to other
+        hosts and have other keys. Two files that mean the same have the same digest, whatever their order,
+        comments and left-out defaults.
         """
-        meaning = {
+        meaning: dict[str, Any] = {
             "name": self.name,
             "mixing": [[i, j, w.hex()] for i, row in enumerate(self.graph.mixing) for j, w in row],
-            "problem": self.problem.model_dump(exclude={"mu"}) | {"mu": self.problem.mu or 0.0},
-            "algorithm": self.algorithm.model_dump(),
+            "problem": self.problem.model_dump(exclude={"mu", *self.problem.left_out()})
+            | {"mu": self.problem.mu or 0.0},
+            "algorithm": self.algorithm.model_dump(exclude={"start": {"path"}}),
         }
+        if self.algorithm.start.kind == "file":  # the same numbers, wherever each host keeps them
+            with (self.directory / self.algorithm.start.path).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+            meaning["algorithm"]["start"] = {"kind": "file", "sha256": found}
         text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()

@@ -53,7 +53,7 @@ def render(draft: Draft) -> str:
         *([] if draft.regularizer == "none" else [_line(f"mu = {draft.mu!r}", "its weight")]),
         "",
         "[problem.data]",
-        _line('kind = "synthetic"', 'or "files": then every peer has data = "FILE.npy", a row per sample'),
+        _line('kind = "synthetic"', 'or "files": then every peer has data = "FILE", a row per sample'),
         f"seed = {draft.seed}",
         _line(f"samples = {draft.samples}", "of all peers together"),
         _line('scale = "unit"', 'A / ||A||_2; or "raw"'),

@@ -5,16 +5,32 @@ What concerns several keys at once (ids, edges, weights, p <= n) is checked in `
 
 import ipaddress
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
+from thanos_peer.samples import LARGEST_SIDE
+from thanos_peer.topology.code_names import REGULARIZERS, check_code, check_options, check_regularizer
+
+
+def _is_auto(value: Any) -> str:
+    return "auto" if value == "auto" else "number"
+
+
 Positive = Annotated[float, Field(gt=0)]
+PositiveOrAuto = Annotated[
+    Annotated[Literal["auto"], Tag("auto")] | Annotated[Positive, Tag("number")], Discriminator(_is_auto)
+]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
-
-LARGEST_SIDE = 10**7  # of a matrix
 LARGEST_MATRIX = 2**28  # entries, 2 GiB
+MOST_PEERS, MOST_EDGES = 2048, 2**18  # with more, what follows from a graph would take minutes to find out
+LONGEST_PATH = 4096  # characters, of a file that is named
+
+KEY_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"  # Z85
+KEY_LENGTH = 40  # of them, for 32 bytes
+InTheClear: TypeAlias = Literal["anyone on the network can read and change everything"]
+IN_THE_CLEAR: str = get_args(InTheClear)[0]
 
 
 class Section(BaseModel):
@@ -28,7 +44,7 @@ def check_address(address: str) -> str:
     tcp = re.fullmatch(r"tcp://(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+)):([1-9][0-9]{0,4})", address)
     if tcp and int(tcp.group(3)) <= 65535 and (_is_ipv6(tcp.group(1)) or _is_host(tcp.group(2))):
         return address
-    if re.fullmatch(r"ipc://[^\x00-\x1f\x7f]{1,100}", address):
+    if re.fullmatch(r"ipc://[^\x00-\x1f\x7f-\x9f]{1,100}", address):
         return address
     raise ValueError(
         "must be tcp://HOST:PORT with a port of 1 to 65535 (an IPv6 host in brackets), or ipc://PATH of at "
@@ -55,17 +71,49 @@ def _is_host(text: str | None) -> bool:
         return False
 
 
-def _spell_regularizer(value: Any) -> Any:
-    return "l21" if value == "l2,1" else value
+def check_key(key: str) -> str:
+    """A key as it is, or ValueError: eight groups of five Z85 digits, each a number below 2^32."""
+    if len(key) == KEY_LENGTH and set(key) <= set(KEY_DIGITS):
+        groups = [key[start : start + 5] for start in range(0, KEY_LENGTH, 5)]
+        if all(_group_value(group) < 2**32 for group in groups):
+            return key
+    raise ValueError(f"must be {KEY_LENGTH} Z85 characters, as `thanos-peer keys new` prints them")
+
+
+def _group_value(group: str) -> int:
+    value = 0
+    for digit in group:
+        value = value * 85 + KEY_DIGITS.index(digit)
+    return value
+
+
+def is_local(address: str) -> bool:
+    """Whether only this host reaches an address: a local socket, or the loopback interface."""
+    host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    try:
+        return address.startswith("ipc://") or host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_path(path: str) -> str:
+    """The path of a file as it is, or ValueError."""
+    if not 1 <= len(path) <= LONGEST_PATH or re.search(r"[\x00-\x1f\x7f-\x9f]", path):
+        raise ValueError(f"must be a path of 1 to {LONGEST_PATH} characters, without control characters")
+    return path
+
+
+FilePath: TypeAlias = Annotated[str, AfterValidator(check_path)]
 
 
 class Peer(Section):
-    """One agent: where it listens, and where its data lies on its own host."""
+    """One agent: where it listens, by which key it is known, and where its data lies on its own host."""
 
     id: Annotated[int, Field(ge=0, lt=2**31)]
     address: Annotated[str, AfterValidator(check_address)]
     bind: Annotated[str, AfterValidator(check_address)] | None = None
-    data: Annotated[str, Field(min_length=1)] | None = None
+    public_key: Annotated[str, AfterValidator(check_key)] | None = None
+    data: FilePath | None = None
 
 
 class SyntheticData(Section):
@@ -78,19 +126,37 @@ class SyntheticData(Section):
 
 
 class FileData(Section):
-    """Each peer has its own file, named at the peer."""
+    """Each peer has its own file, named at the peer; what is done to all samples is agreed by the network."""
 
     kind: Literal["files"]
+    center: bool = False
+    scale: bool = False
+    overall: Literal["auto", "raw"] = "raw"
+
+
+Options: TypeAlias = Annotated[dict[str, Any], AfterValidator(check_options)]
 
 
 class Problem(Section):
-    """Sparse PCA (8): n features, p components, the regularizer and its weight mu."""
+    """Sparse PCA (8), or an objective of the user's own: n features, p components, the regularizer and its mu."""
 
     n: Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
     p: Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
-    regularizer: Annotated[Literal["l1", "l21", "none"], BeforeValidator(_spell_regularizer)]
+    regularizer: Annotated[str, BeforeValidator(check_regularizer)]
     mu: Annotated[float, Field(ge=0)] | None = None
+    objective: Annotated[str, AfterValidator(check_code)] | None = None
+    objective_options: Options = Field(default_factory=dict)
+    regularizer_options: Options = Field(default_factory=dict)
     data: Annotated[SyntheticData | FileData, Field(discriminator="kind")]
+
+    def own_code(self) -> dict[str, str]:
+        """The classes of the user's own, by key."""
+        named = {} if self.objective is None else {"problem.objective": self.objective}
+        return named if self.regularizer in REGULARIZERS else named | {"problem.regularizer": self.regularizer}
+
+    def left_out(self) -> set[str]:
+        """What says nothing: the digest of a file without own code does not know that there could be some."""
+        return {key for key in ("objective", "objective_options", "regularizer_options") if not getattr(self, key)}
 
 
 class ConstantStepSection(Section):
@@ -104,7 +170,7 @@ class BarzilaiBorweinSection(Section):
     """The short Barzilai-Borwein step, with this one in the first round."""
 
     rule: Literal["bb"]
-    first: Positive = 0.1
+    first: PositiveOrAuto = 0.1
 
 
 class ConstantSmoothingSection(Section):
@@ -135,15 +201,31 @@ class RandomStart(Section):
     seed: Seed
 
 
+class FileStart(Section):
+    """A point of the manifold in a .npy file beside the topology file, the same at every peer."""
+
+    kind: Literal["file"]
+    path: FilePath
+
+
+class DestinyStart(Section):
+    """The leading left singular vectors of all data, found by the network: rounds of DESTINY, then a rotation."""
+
+    kind: Literal["destiny"]
+    seed: Seed
+    max_rounds: Annotated[int, Field(ge=1, le=2**53)] = 10000
+    tolerance: Positive = 1e-8
+
+
 class Algorithm(Section):
     """How the agents go about it, and when they stop."""
 
     method: Literal["thanos", "destiny"] = "thanos"
-    beta: Positive = 1.0
+    beta: PositiveOrAuto = 1.0
     max_rounds: Annotated[int, Field(ge=1, le=2**53)]
     tolerance: Annotated[float, Field(ge=0)] = 0.0
     exchange: Literal["float64", "float32"] = "float64"
-    start: Annotated[SvdStart | RandomStart, Field(discriminator="kind")]
+    start: Annotated[SvdStart | RandomStart | FileStart | DestinyStart, Field(discriminator="kind")]
     step: Annotated[ConstantStepSection | BarzilaiBorweinSection, Field(discriminator="rule")]
     smoothing: (
         Annotated[ConstantSmoothingSection | DecreasingSmoothingSection, Field(discriminator="rule")] | None
@@ -163,6 +245,7 @@ class TopologyFile(Section):
         Discriminator(_is_word),
     ] = "metropolis"
     edges: list[Annotated[list[Annotated[int, Field(ge=-(2**31), lt=2**31)]], Field(min_length=2, max_length=2)]]
+    unencrypted: InTheClear | None = None
     problem: Problem
     algorithm: Algorithm
     peers: Annotated[list[Peer], Field(min_length=1)]
@@ -177,10 +260,12 @@ SECTIONS: dict[tuple[str, ...], type[Section]] = {  # which model reads which pl
     ("algorithm",): Algorithm,
     ("algorithm", "start", "svd"): SvdStart,
     ("algorithm", "start", "random"): RandomStart,
+    ("algorithm", "start", "file"): FileStart,
+    ("algorithm", "start", "destiny"): DestinyStart,
     ("algorithm", "step", "constant"): ConstantStepSection,
     ("algorithm", "step", "bb"): BarzilaiBorweinSection,
     ("algorithm", "smoothing", "constant"): ConstantSmoothingSection,
     ("algorithm", "smoothing", "decreasing"): DecreasingSmoothingSection,
 }
-UNION_KEYS = frozenset({place[1] for place in SECTIONS if len(place) == 3} | {"weights"})
-UNION_TAGS = frozenset({place[2] for place in SECTIONS if len(place) == 3} | {"word", "matrix"})
+UNION_KEYS = frozenset({place[1] for place in SECTIONS if len(place) == 3} | {"weights", "beta", "first"})
+UNION_TAGS = frozenset({place[2] for place in SECTIONS if len(place) == 3} | {"word", "matrix", "number"})

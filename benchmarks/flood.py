@@ -1,0 +1,182 @@
+"""What a flood costs: eight peers with keys, and a second process that attacks one of them.
+
+python benchmarks/flood.py [--peers 8] [--rounds 1500] [--repeats 2]
+
+Kinds: `garbage` (bytes that are no ZMTP), `connections` (opened and closed), `half-open` (a CURVE handshake begun
+with its greeting, and left there), `strangers` (whole CURVE handshakes with a key that nobody knows), `wrong
+rounds` (sound blocks of far rounds, by a real neighbor's key) and `parts` (one message without end, by the same
+key). Runs with and without a flood take turns in one sitting. Printed are the speed of the network beside no
+flood, the largest resident memory of the peer that is attacked, and whether the bits are the same. The attacker
+has a core's worth of this machine too, which the peers then lack.
+"""
+
+import contextlib
+import multiprocessing
+import socket
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import numpy as np
+import zmq
+from flatness import resident_kib
+from peers import Figure, Processes, figure_of, prepared, start_all, topology_with, wait_for_all
+
+from thanos_peer.block import Block, StopWord
+from thanos_peer.protocol.wire import Codec
+from thanos_peer.runtime.security import KeyPair, new_pair, read_secret, secret_directory, secret_file
+from thanos_peer.topology import Topology, load
+
+if TYPE_CHECKING:
+    from multiprocessing.sharedctypes import Synchronized
+
+VICTIM = 0
+PAUSE = 0.1
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)  # of ZMTP 3.1, whole
+PARTS = 100_000  # of a message that is as good as endless
+AT_ONCE = 500  # connections that are held open
+
+
+def place_of(topology: Topology) -> tuple[str, int]:
+    """Where the victim listens."""
+    return "127.0.0.1", int(topology.peers[VICTIM].address.rsplit(":", 1)[1])
+
+
+def connect(topology: Topology, words: bytes, held: int) -> Iterator[int]:
+    """Connect, say something, and hold some connections open."""
+    open_ones: list[socket.socket] = []
+    while True:
+        with contextlib.suppress(OSError):
+            connection = socket.create_connection(place_of(topology), timeout=1)
+            open_ones.append(connection)
+            connection.sendall(words)
+        if len(open_ones) > held:
+            open_ones.pop(0).close()
+        yield 1
+
+
+def link_to(topology: Topology, pair: KeyPair, context: "zmq.Context[zmq.Socket[bytes]]") -> "zmq.Socket[bytes]":
+    """A link to the victim, with somebody's key."""
+    link = context.socket(zmq.PUSH)
+    link.curve_serverkey = str(topology.peers[VICTIM].public_key).encode()
+    link.curve_publickey, link.curve_secretkey = pair.public.encode(), pair.secret.encode()
+    link.sndtimeo, link.linger = 100, 0
+    return link
+
+
+def speak(topology: Topology, pair: KeyPair, frame: bytes, *, stays: bool) -> Iterator[int]:
+    """Send a frame again and again over a link of one's own, or over a new one each time."""
+    context = zmq.Context()
+    while True:
+        link = link_to(topology, pair, context)
+        link.connect(topology.peers[VICTIM].address)
+        with contextlib.suppress(zmq.Again):
+            while True:
+                link.send(frame)
+                yield 1
+                if not stays:
+                    break
+        if not stays:
+            time.sleep(0.002)
+        link.close()
+
+
+def speak_in_parts(topology: Topology, pair: KeyPair, part: bytes) -> Iterator[int]:
+    """Send messages of very many parts, one after the other; the parts are one piece of memory here."""
+    context, frame = zmq.Context(), zmq.Frame(part)
+    link = link_to(topology, pair, context)
+    link.sndhwm = 1
+    link.connect(topology.peers[VICTIM].address)
+    while True:
+        sent = 0
+        with contextlib.suppress(zmq.Again):
+            for _ in range(PARTS):
+                link.send(frame, zmq.SNDMORE, copy=False)
+                sent += 1
+            link.send(b"")
+        yield sent
+
+
+def attack(kind: str, file: Path, has_ended: Event, count: "Synchronized[int]") -> None:
+    """The second process: flood until told to stop."""
+    topology = load(file)
+    problem = topology.problem
+    neighbor = topology.graph.neighbors[VICTIM][0]
+    codec = Codec(topology.digest, n=problem.n, p=problem.p, dtype=topology.algorithm.exchange)
+    X = np.full((problem.n, problem.p), 0.5)
+    block = codec.encode(neighbor, Block(10**9, X, X, 0.1, StopWord(), 0))
+    real = read_secret(secret_file(secret_directory(file), neighbor))
+    floods: dict[str, Callable[[], Iterator[int]]] = {
+        "garbage": lambda: connect(topology, b"\xfe" * 4096, 0),
+        "connections": lambda: connect(topology, b"", 0),
+        "half-open": lambda: connect(topology, GREETING, AT_ONCE),
+        "strangers": lambda: speak(topology, new_pair(), block, stays=False),
+        "wrong rounds": lambda: speak(topology, real, block, stays=True),
+        "parts": lambda: speak_in_parts(topology, real, bytes(codec.largest_frame)),
+    }
+    for number in floods[kind]():
+        count.value += number
+        if has_ended.is_set():
+            return
+
+
+KINDS = ("none", "garbage", "connections", "half-open", "strangers", "wrong rounds", "parts")
+
+
+def watched(processes: Processes) -> float:
+    """Wait until all peers have ended; the largest resident memory of the victim meanwhile, in MiB."""
+    largest = 0
+    while processes[VICTIM].poll() is None:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            largest = max(largest, resident_kib(processes[VICTIM].pid))
+        time.sleep(PAUSE)
+    wait_for_all(processes)
+    return largest / 1024
+
+
+def run(topology: Topology, place: Path, kind: str) -> tuple[Figure, float, float]:
+    """One run: what it showed, the victim's memory, and how much was thrown at it per second."""
+    here = prepared(topology, place, has_keys=True)
+    has_ended, count = multiprocessing.Event(), multiprocessing.Value("q")
+    began, attacker = time.monotonic(), None
+    if kind != "none":
+        attacker = multiprocessing.Process(target=attack, args=(kind, here.file, has_ended, count), daemon=True)
+        attacker.start()
+    memory = watched(start_all(here, place / "run"))
+    seconds = time.monotonic() - began
+    if attacker is not None:
+        has_ended.set()
+        attacker.join()
+    return figure_of(here, place / "run"), memory, count.value / seconds
+
+
+@click.command()
+@click.option("--peers", "d", type=int, default=8, show_default=True)
+@click.option("--rounds", type=int, default=1500, show_default=True)
+@click.option("--repeats", type=int, default=2, show_default=True)
+@click.option("--only", "kinds", type=click.Choice(KINDS[1:]), multiple=True, help="Only these floods.")
+def main(d: int, rounds: int, repeats: int, kinds: tuple[str, ...]) -> None:
+    """Print medians of interleaved runs."""
+    results: dict[str, list[tuple[Figure, float, float]]] = {kind: [] for kind in ("none", *(kinds or KINDS[1:]))}
+    with tempfile.TemporaryDirectory() as directory:
+        topology = topology_with(Path(directory), d, rounds)
+        for number in range(repeats):
+            for kind, runs in results.items():
+                runs.append(run(topology, Path(directory) / f"{kind}-{number}", kind))
+    click.echo(f"d = {d}, {rounds} rounds, medians of {repeats} interleaved runs; peer {VICTIM} is attacked")
+    click.echo(f"{'flood':14}{'a second':>10}{'rounds/s':>10}{'of none':>10}{'resident MiB':>14}")
+    speed = {kind: statistics.median(each[0].rounds_per_second for each in runs) for kind, runs in results.items()}
+    for kind, runs in results.items():
+        memory, rate = statistics.median(each[1] for each in runs), statistics.median(each[2] for each in runs)
+        click.echo(f"{kind:14}{rate:10.0f}{speed[kind]:10.0f}{speed[kind] / speed['none']:9.2f}x{memory:14.1f}")
+    same = len({each[0].bits for runs in results.values() for each in runs}) == 1
+    click.echo(f"same bits: {'yes' if same else 'NO'}")
+
+
+if __name__ == "__main__":
+    main()

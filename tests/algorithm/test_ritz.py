@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from thanos_peer.algorithm.ritz import leading_vectors, top_left, with_signs_of
+from thanos_peer.algorithm.stiefel import random_point
+
+SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9)).map(lambda pair: (max(pair), min(pair)))
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def eigenvectors(rng, n):
+    """A symmetric matrix with eigenvalues that are well apart, its eigenvectors by decreasing eigenvalue."""
+    vectors, values = random_point(n, n, rng), np.arange(n, 0, -1.0) ** 2
+    return vectors * values @ vectors.T, vectors, values
+
+
+@given(size=SIZES, seed=SEEDS)
+def test_any_basis_of_the_leading_subspace_is_rotated_to_the_leading_vectors(size, seed):
+    (n, p), rng = size, np.random.default_rng(seed)
+    gram, vectors, values = eigenvectors(rng, n)
+    X = vectors[:, :p] @ random_point(p, p, rng)
+    found, sizes = leading_vectors(X, X.T @ gram @ X, compass=vectors[:, :p])
+    assert np.abs(found - vectors[:, :p]).max() < 1e-11
+    assert sizes == pytest.approx(values[:p])
+    assert np.abs(found.T @ found - np.eye(p)).max() < 1e-12
+
+
+@given(size=SIZES, seed=SEEDS)
+def test_a_basis_that_is_not_quite_orthonormal_is_made_so(size, seed):
+    (n, p), rng = size, np.random.default_rng(seed)
+    gram, vectors, _ = eigenvectors(rng, n)
+    X = vectors[:, :p] @ random_point(p, p, rng)
+    found, _ = leading_vectors(X * (1 + 1e-6), X.T @ gram @ X, compass=vectors[:, :p])
+    assert np.abs(found.T @ found - np.eye(p)).max() < 1e-12
+
+
+@given(size=SIZES, seed=SEEDS, flips=st.integers(0, 2**9 - 1))
+def test_the_signs_follow_the_compass_whatever_they_were(size, seed, flips):
+    (n, p), rng = size, np.random.default_rng(seed)
+    vectors, compass = random_point(n, p, rng), rng.standard_normal((n, p))
+    signs = np.array([-1.0 if flips >> column & 1 else 1.0 for column in range(p)])
+    turned = with_signs_of(vectors * signs, compass)
+    assert (np.sum(turned * compass, axis=0) >= 0).all()
+    assert turned.tobytes() == with_signs_of(vectors, compass).tobytes()
+
+
+@given(matrix=arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 4)), elements=st.floats(-9, 9)))
+def test_a_matrix_lies_in_the_top_left_corner_and_the_rest_is_zero(matrix):
+    padded = top_left(matrix, (5, 4))
+    n, p = matrix.shape
+    assert padded.shape == (5, 4)
+    assert padded[:n, :p].tobytes() == matrix.tobytes()
+    assert np.count_nonzero(padded) == np.count_nonzero(matrix)

@@ -1,0 +1,144 @@
+import csv
+
+import numpy as np
+import pytest
+from cli.commands import call
+from samples.tables import write_table
+
+from thanos_peer.loadings import Findings, write_loadings
+from thanos_peer.samples import table
+
+N, P = 5, 2
+X = np.linalg.qr(np.random.default_rng(1).standard_normal((N, P)))[0]
+SPARSE = np.where(np.abs(X) > 0.3, X, 0.0)
+SAMPLES = np.random.default_rng(2).standard_normal((53, N))
+NAMES = tuple("abcde")
+MEAN, SCALE = np.arange(5.0), np.arange(1.0, 6.0)
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch):
+    monkeypatch.setattr(table, "CHUNK_ROWS", 10)
+
+
+@pytest.fixture
+def run(tmp_path):
+    path = tmp_path / "run"
+    (path / "peers").mkdir(parents=True)
+    findings = Findings(features=NAMES, mean=MEAN, scale=SCALE)
+    write_loadings(path / "peers" / "0.npz", X, X, SPARSE, findings)
+    write_loadings(path / "peers" / "1.npz", -X, X, SPARSE, findings)
+    return path
+
+
+def scores_in(path):
+    if path.suffix == ".npy":
+        return np.load(path, allow_pickle=False)
+    with path.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["component_1", "component_2"]
+    return np.array(rows, dtype=float)
+
+
+@pytest.mark.parametrize("output", ["scores.csv", "scores.npy"])
+@pytest.mark.parametrize("source", ["x.npy", "x.npz", "x.csv"])
+@pytest.mark.parametrize(
+    ("options", "loadings"),
+    [([], X), (["--dense"], X), (["--sparse"], SPARSE), (["--polar"], X), (["--peer", 1], -X)],
+)
+def test_the_components_are_those_of_numpy(tmp_path, run, source, output, options, loadings):
+    samples = write_table(tmp_path / source, SAMPLES, features=NAMES)
+    shown = call("transform", run, samples, "-o", tmp_path / output, *options).stdout
+    assert shown == f"53 samples: {tmp_path / output}\n"
+    found = scores_in(tmp_path / output)
+    assert found.shape == (53, P)
+    assert np.allclose(found, (SAMPLES - MEAN) / SCALE @ loadings, rtol=0, atol=1e-14)
+
+
+def test_csv_and_npy_hold_the_same_bits(tmp_path, run):
+    samples = write_table(tmp_path / "x.csv", SAMPLES, features=NAMES)
+    for output in ("scores.csv", "scores.npy"):
+        call("transform", run / "peers" / "0.npz", samples, "-o", tmp_path / output)
+    assert scores_in(tmp_path / "scores.csv").tobytes() == scores_in(tmp_path / "scores.npy").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ("acbde", "has the same features in another order: column 2 is 'c'; must be 'b', as in "),
+        ("abcdx", "has other features: column 5 is 'x'; must be 'e', as in "),
+        ("abcd", "has 4 columns; must have 5, as in "),
+    ],
+)
+def test_other_features_are_refused_with_the_first_difference(tmp_path, run, features, message):
+    samples = write_table(tmp_path / "x.csv", SAMPLES[:, : len(features)], features=tuple(features))
+    result = call("transform", run, samples, "-o", tmp_path / "scores.csv", code=3)
+    assert result.stderr == f"Error: {samples} {message}{run / 'peers' / '0.npz'}\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "x.csv"]
+
+
+def test_a_mistake_deep_in_the_samples_leaves_nothing_behind(tmp_path, run):
+    samples = write_table(tmp_path / "x.csv", SAMPLES, features=NAMES)
+    samples.write_text(samples.read_text() + "1,2,NA,4,5\n")
+    result = call("transform", run, samples, "-o", tmp_path / "scores.npy", code=3)
+    assert f"{samples} has a missing value ('NA') in line 55, column 3 'c'" in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "x.csv"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "x.npy", "-o", "scores.txt"], "scores.txt: must end in .csv or .npy"),
+        (["run", "gone.npy", "-o", "scores.csv"], "gone.npy cannot be read: No such file or directory"),
+        (["gone", "x.npy", "-o", "scores.csv"], "gone cannot be read: No such file or directory"),
+        (["x.npy", "x.npy", "-o", "scores.csv"], "x.npy is not a plain numeric .npz file: "),
+        (["run", "x.npy", "-o", "x.npy"], "x.npy exists already; choose another --output, or --force"),
+        (["run", "x.npy", "-o", "scores.csv", "--peer", "7"], "holds no result of peer 7; there are 0 to 1"),
+        (
+            ["run", "x.npy", "-o", "gone/scores.csv"],
+            "gone/scores.csv cannot be written: No such file or directory",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_with_code_3(tmp_path, run, monkeypatch, arguments, message):
+    assert run.exists()
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "x.npy", SAMPLES)
+    result = call("transform", *arguments, code=3)
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("output", ["scores.csv", "scores.npy"])
+def test_a_full_disk_is_one_line_with_code_3(tmp_path, run, output):
+    samples = write_table(tmp_path / "x.npy", SAMPLES)
+    (tmp_path / f"{output}.new").symlink_to("/dev/full")
+    result = call("transform", run, samples, "-o", tmp_path / output, code=3)
+    assert result.stderr == f"Error: {tmp_path / output} cannot be written: No space left on device\n"
+    assert not (tmp_path / output).exists()
+
+
+def test_force_replaces_the_output(tmp_path, run):
+    samples = write_table(tmp_path / "x.npy", SAMPLES)
+    (tmp_path / "scores.csv").write_text("old")
+    call("transform", run, samples, "-o", tmp_path / "scores.csv", "--force")
+    assert scores_in(tmp_path / "scores.csv").shape == (53, P)
+
+
+def test_a_simulated_run_on_files_with_names_can_be_applied_to_its_own_samples(tmp_path, new):
+    file = new("ring", "--peers", 3, "--n", N, "--rounds", 5)
+    text = file.read_text()
+    data = text[text.index("[problem.data]") : text.index("[algorithm]")]
+    text = text.replace(data, '[problem.data]\nkind = "files"\n\n').replace(
+        '{ kind = "svd" }', '{ kind = "random", seed = 1 }'
+    )
+    for i in range(3):
+        write_table(tmp_path / f"{i}.csv", SAMPLES[i::3] / 10, features=NAMES)
+        text = text.replace(f"id = {i}\n", f'id = {i}\ndata = "{i}.csv"\n')
+    file.write_text(text)
+    call("simulate", file, "--out", tmp_path / "simulated")
+    with np.load(tmp_path / "simulated" / "peers" / "1.npz", allow_pickle=False) as arrays:
+        assert arrays["features"].tolist() == list(NAMES)
+        expected = SAMPLES[1::3] / 10 @ arrays["X"]
+    call("transform", tmp_path / "simulated", tmp_path / "1.csv", "--peer", 1, "-o", tmp_path / "scores.npy")
+    assert np.allclose(scores_in(tmp_path / "scores.npy"), expected, rtol=0, atol=1e-14)

@@ -1,0 +1,118 @@
+"""A module of somebody's own, as a test writes it, and a topology that names it."""
+
+import tomlkit
+from networks import raw_topology
+
+MODULE = '''
+import pathlib
+from pathlib import Path
+
+import numpy as np
+
+pathlib.Path(__file__).with_name("imported").touch()
+
+
+class Quartic:
+    def __init__(self, samples, power=4):
+        self.samples, self.power = samples, power
+
+    def value(self, X):
+        return -((self.samples @ X) ** self.power).sum() / self.power
+
+    def gradient(self, X):
+        return -self.samples.T @ (self.samples @ X) ** (self.power - 1)
+
+
+class Ridge:
+    """weight * factor * ||X||^2 / 2."""
+
+    def __init__(self, weight, factor=1.0):
+        self.weight = weight * factor
+
+    def value(self, X):
+        return self.weight * (X**2).sum() / 2
+
+    def prox(self, X, sigma):
+        return X / (1 + sigma * self.weight)
+
+
+class Raises(Quartic):
+    def gradient(self, X):
+        raise RuntimeError("no\\nluck")
+
+
+class Late(Quartic):
+    calls = 0
+
+    def gradient(self, X):
+        self.calls += 1
+        if self.calls > 5:
+            raise RuntimeError("enough")
+        return super().gradient(X)
+
+
+class Exits:
+    def __init__(self, samples):
+        raise SystemExit(9)
+
+
+class Flat(Quartic):
+    def gradient(self, X):
+        return X.ravel()
+
+
+class NotFinite(Quartic):
+    def gradient(self, X):
+        return X * np.inf
+
+
+class Text(Quartic):
+    def gradient(self, X):
+        return "text"
+
+
+class Writes(Quartic):
+    def gradient(self, X):
+        X[0, 0] = 1.0
+        return X
+
+
+class NoValue(Quartic):
+    def value(self, X):
+        raise RuntimeError("no value")
+
+
+class NoGradient:
+    def __init__(self, samples):
+        pass
+
+    def value(self, X):
+        return 0.0
+
+
+def not_a_class(samples):
+    return Quartic(samples)
+
+
+number = 5
+
+
+def touch(samples):
+    Path(__file__).with_name("called").touch()
+'''
+
+
+def raw_with(name="mine:Quartic", **problem):
+    """A ring of four peers whose file names an objective."""
+    raw = raw_topology("ring", 4, max_rounds=30, tolerance=0.0)
+    raw["algorithm"]["start"] = {"kind": "random", "seed": 1}
+    raw["problem"] |= {"objective": name} | problem
+    return raw
+
+
+def write(directory, raw):
+    """The module and the topology file in a directory; both paths."""
+    module, file = directory / "mine.py", directory / "net.toml"
+    module.write_text(MODULE, encoding="utf-8")
+    file.write_text(tomlkit.dumps(raw), encoding="utf-8")
+    return module, file

@@ -1,0 +1,164 @@
+"""Objectives and regularizers of one's own: run where somebody allows it; what they do wrong is one line."""
+
+import json
+
+import numpy as np
+import pytest
+from cli.commands import call
+from own_code.classes import raw_with, write
+
+from thanos_peer.errors import OwnCodeError
+from thanos_peer.problem import build, share_of
+from thanos_peer.rules import share_of_regularizer
+from thanos_peer.simulate import AgentNetwork, StackedNetwork
+from thanos_peer.topology import load
+from thanos_peer.topology.data import samples_of
+
+
+def allowed(directory, raw):
+    module, file = write(directory, raw)
+    return load(file, allowed_code=[str(module)])
+
+
+@pytest.mark.parametrize(
+    "words", [["simulate"], ["run"], ["verify"], ["chaos"], ["start", "--id", "0", "--topology"]]
+)
+def test_code_that_nobody_has_allowed_is_named_and_not_imported(words, tmp_path, monkeypatch):
+    module, file = write(tmp_path, raw_with())
+    monkeypatch.chdir(tmp_path)
+    result = call(*words, file, code=3)
+    assert result.stderr.startswith(f'Error: {file}: problem.objective = "mine:Quartic" is Python code')
+    assert "--allow-code mine" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not module.with_name("imported").exists()
+    assert list(tmp_path.glob("runs*")) == []
+
+
+def test_another_module_being_allowed_is_not_enough(tmp_path):
+    module, file = write(tmp_path, raw_with())
+    with pytest.raises(OwnCodeError, match="--allow-code mine"):
+        build(load(file, allowed_code=["other", "mine.other", str(tmp_path / "other.py"), str(tmp_path)]))
+    assert not module.with_name("imported").exists()
+
+
+@pytest.mark.parametrize("words", [["topology", "check"], ["status", "--timeout", "0.1"]])
+def test_what_only_looks_at_a_file_imports_nothing(words, tmp_path, monkeypatch):
+    module, file = write(tmp_path, raw_with())
+    monkeypatch.setenv("THANOS_PEER_ALLOW_CODE", str(module))
+    call(*words, file, code=6 if words[0] == "status" else 0)
+    assert not module.with_name("imported").exists()
+
+
+def test_an_agent_minimises_its_own_samples_with_the_options_of_the_file(tmp_path):
+    topology = allowed(tmp_path, raw_with(objective_options={"power": 6}))
+    instance = build(topology)
+    X = np.linalg.qr(np.random.default_rng(3).standard_normal((6, 2)))[0]
+    for local, samples in zip(instance.local_problems, samples_of(topology, range(4)), strict=True):
+        assert local.f.value(X) == -((samples @ X) ** 6).sum() / 6
+        np.testing.assert_array_equal(local.f.gradient(X), -samples.T @ (samples @ X) ** 5)
+
+
+def test_each_agent_has_its_share_of_a_regularizer(tmp_path):
+    raw = raw_with(regularizer="mine:Ridge", mu=0.8, regularizer_options={"factor": 3.0})
+    g = share_of_regularizer(allowed(tmp_path, raw))
+    X = np.ones((6, 2))
+    assert g.value(X) == pytest.approx(0.2 * 3 * 12 / 2)
+    np.testing.assert_allclose(g.prox(X, 0.5), X / 1.3)
+    np.testing.assert_allclose(g.prox(np.array([X, 2 * X]), 0.5), np.array([X, 2 * X]) / 1.3)
+    with pytest.raises(OwnCodeError, match="mine:Ridge has no method lipschitz"):
+        g.lipschitz(6, 2)
+
+
+@pytest.mark.parametrize("problem", [{}, {"regularizer": "mine:Ridge"}, {"objective": None}])
+def test_stacked_agents_have_the_bits_of_single_ones(problem, tmp_path):
+    raw = raw_with(**problem)
+    if raw["problem"]["objective"] is None:
+        del raw["problem"]["objective"]
+        raw["problem"]["regularizer"] = "mine:Ridge"
+    topology = allowed(tmp_path, raw)
+    networks = AgentNetwork(build(topology)), StackedNetwork(build(topology))
+    for network in networks:
+        while not network.is_done:
+            network.advance()
+    assert networks[0].X.tobytes() == networks[1].X.tobytes()
+    assert networks[0].k == 30
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mine:Raises", "mine:Raises.gradient failed: RuntimeError: no luck"),
+        ("mine:Late", "mine:Late.gradient failed: RuntimeError: enough"),
+        ("mine:Exits", "mine:Exits(...) failed: SystemExit: 9"),
+        ("mine:Flat", "mine:Flat.gradient returned an array of shape (12,); must be (6, 2)"),
+        ("mine:NotFinite", "mine:NotFinite.gradient returned numbers that are not finite"),
+        ("mine:Text", "mine:Text.gradient failed: ValueError: could not convert string to float: "),
+        ("mine:Writes", "mine:Writes.gradient failed: ValueError: assignment destination is read-only"),
+        ("mine:NoGradient", "mine:NoGradient has no method gradient"),
+        ("mine:Nothing", "mine:Nothing: there is no such class in "),
+        ("mine:number", "mine:number: there is no such class in "),
+        ("mine:touch", "mine:touch: there is no such class in "),
+        ("mine:Path", "mine:Path: this class is defined in pathlib; name it there, and allow that"),
+    ],
+)
+def test_what_own_code_does_wrong_is_said_in_one_line(name, said, tmp_path):
+    module, file = write(tmp_path, raw_with(name))
+    result = call("simulate", file, "--quiet", "--allow-code", module, "--out", tmp_path / "out", code=3)
+    assert result.stderr.startswith(f"Error: {said}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_options_that_a_class_does_not_know_are_said_in_one_line(tmp_path):
+    topology = allowed(tmp_path, raw_with(objective_options={"colour": "red"}))
+    with pytest.raises(OwnCodeError, match=r"mine:Quartic\(...\) failed: TypeError: .*colour"):
+        share_of(topology, 0)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import nowhere_to_be_found", "mine:Quartic cannot be imported: ModuleNotFoundError: No module named"),
+        ("1 / 0", "mine:Quartic cannot be imported: ZeroDivisionError: division by zero"),
+        ("def", "mine:Quartic cannot be imported: SyntaxError: "),
+        ("raise SystemExit", "mine:Quartic cannot be imported: SystemExit"),
+        (None, "mine:Quartic cannot be imported: FileNotFoundError: "),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_said_in_one_line(source, said, tmp_path):
+    module, file = write(tmp_path, raw_with())
+    if source is None:
+        module.unlink()
+    else:
+        module.write_text(source, encoding="utf-8")
+    result = call("simulate", file, "--allow-code", module, "--out", tmp_path / "out", code=3)
+    assert result.stderr.startswith(f"Error: {said}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_module_that_is_not_there_is_said_with_what_to_do(tmp_path):
+    _, file = write(tmp_path, raw_with("nowhere.at_all:Thing"))
+    with pytest.raises(OwnCodeError, match=r"there is no module nowhere on Python's path; install it$"):
+        build(load(file, allowed_code=["nowhere.at_all"]))
+
+
+def test_an_installed_module_is_allowed_by_its_name(tmp_path):
+    topology = load(write(tmp_path, raw_with("own_code.tidy:Tidy"))[1], allowed_code=["own_code.tidy"])
+    assert AgentNetwork(build(topology)).agents[0].state.k == 0
+
+
+def test_results_say_nothing_of_variance(tmp_path):
+    module, file = write(tmp_path, raw_with())
+    out = tmp_path / "out"
+    said = call("simulate", file, "--quiet", "--allow-code", module, "--out", out).stdout
+    assert "variance" not in said
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    facts = json.loads((out / "peers/0.json").read_text(encoding="utf-8"))
+    assert summary["variance_explained"] is None
+    assert facts["explained_variance"] is None
+    assert facts["objective"] == summary["objective"]
+    assert (
+        "with another objective there is no reference"
+        in call(
+            "simulate", file, "--reference", "--allow-code", module, "--out", tmp_path / "other", code=3
+        ).stderr
+    )

@@ -1,0 +1,195 @@
+"""Leave-taking: nobody goes before all are done, and a word that is lost keeps nobody for ever."""
+
+import pytest
+from networks import make_instance
+
+from thanos_peer.agent import Agent
+from thanos_peer.errors import RunOverError, StateLostError
+from thanos_peer.protocol.wire import DONE, Bye
+from thanos_peer.runtime import farewell
+from thanos_peer.runtime.links import LinkState
+
+
+@pytest.fixture
+def leaving(clock):  # noqa: ARG001 - the clock has to stand first
+    """A function that makes those who take leave on a path."""
+    instance = make_instance(family="path", d=4)
+
+    def make(agent, limit=None):
+        neighbors = instance.topology.graph.neighbors[agent]
+        links = {j: LinkState(f"tcp://there:{j}", is_up=True) for j in neighbors}
+        diameter = instance.topology.graph.diameter
+        one = farewell.Farewell(Agent(instance.topology, agent, instance.plan(agent)), diameter, links, limit)
+        return one, links
+
+    return make
+
+
+def tell(everybody, i, neighbors):
+    """Have a peer say what it knows, and whoever learns from it say what they know."""
+    for j in neighbors[i]:
+        for bye in everybody[i].words():
+            if everybody[j].hear(i, bye):
+                tell(everybody, j, neighbors)
+
+
+def test_nobody_leaves_before_all_are_done_and_then_all_do(leaving):
+    everybody = [leaving(i)[0] for i in range(4)]
+    neighbors = [[1], [0, 2], [1, 3], [2]]
+    for last, i in enumerate((2, 0, 3, 1)):
+        assert not any(one.is_everybody_done for one in everybody), f"after {last}"
+        everybody[i].begin(is_resumed=False)
+        tell(everybody, i, neighbors)
+    assert all(one.is_everybody_done and one.is_over() for one in everybody)
+
+
+def test_whoever_knows_that_all_are_done_gives_the_others_some_seconds_to_say_so_too(leaving, clock):
+    one, _ = leaving(0)
+    one.begin(is_resumed=False)
+    assert one.hear(1, Bye(9, DONE, 2))
+    assert one.is_everybody_done
+    assert not one.is_over()
+    assert one.unsure() == [1]
+    clock.now += farewell.LAST_WORD
+    assert one.is_over()
+    assert one.describe_end() == ""
+
+
+def test_a_neighbor_that_has_not_said_that_it_is_done_is_waited_for_even_if_it_is_gone(leaving, clock):
+    one, links = leaving(1)
+    one.begin(is_resumed=False)
+    one.hear(0, Bye(9, DONE, 0))
+    links[0].is_up = links[2].is_up = False
+    clock.now += 10 * farewell.GONE
+    assert not one.is_over()
+    assert one.describe().endswith("for peers 2 (not connected), which have not said that they are")
+    one.hear(2, Bye(9, DONE, 0))
+    assert one.is_over()
+
+
+def test_those_that_are_done_are_stayed_with_while_they_are_there(leaving, clock):
+    one, links = leaving(1)
+    one.begin(is_resumed=False)
+    one.hear(0, Bye(9, DONE, 0))
+    one.hear(2, Bye(9, DONE, 0))
+    clock.now += 10 * farewell.GONE
+    assert not one.is_over()
+    assert one.describe().endswith("for peers beyond 0, 2, of which not all are known to be")
+    links[0] = links[2] = LinkState("tcp://there:9", since=clock.now)
+    clock.now += farewell.GONE - 1
+    assert not one.is_over()
+    clock.now += 1
+    assert one.is_over()
+
+
+def test_those_that_have_left_do_not_keep_those_that_are_still_there(leaving, clock):
+    (one, links), (other, links_of_other) = leaving(1), leaving(2)
+    for each, gone, here in ((one, 0, 2), (other, 3, 1)):
+        each.begin(is_resumed=False)
+        each.hear(gone, Bye(9, DONE, 0))
+        each.hear(here, Bye(9, DONE, 0))
+    links[0].is_up = links_of_other[3].is_up = False
+    clock.now += farewell.GONE
+    everybody, neighbors = {1: one, 2: other}, {1: [2], 2: [1]}
+    for i in everybody:
+        tell(everybody, i, neighbors)
+    for each in (one, other):
+        assert each.is_over()
+        assert not each.is_everybody_done  # what was known of 0 and 3 is that they are done themselves
+
+
+def test_those_given_up_let_others_leave_but_nobody_says_that_all_are_done(leaving, clock):
+    made, neighbors = [leaving(i) for i in range(4)], [[1], [0, 2], [1, 3], [2]]
+    everybody, links = [one for one, _ in made], [theirs for _, theirs in made]
+    for i in (0, 1, 2):  # 3 is not done
+        everybody[i].begin(is_resumed=False)
+        tell(everybody, i, neighbors)
+    links[1][2] = LinkState("tcp://there:2", since=clock.now)  # a host that is away for a while
+    clock.now += farewell.GONE
+    assert everybody[1].has_grown()
+    tell(everybody, 1, neighbors)
+    for one in everybody[:2]:
+        assert one.is_over()
+        assert not one.is_everybody_done
+        assert one.radius < 3
+        assert "the state is kept" in one.describe_end()
+    assert not everybody[2].is_over()
+
+
+def test_one_that_comes_back_behind_is_waited_for_again(leaving, clock):
+    one, _ = leaving(0)
+    one.begin(is_resumed=False)
+    one.hear(1, Bye(9, DONE, 2))
+    one.come_back(1, is_behind=True)
+    clock.now += 10 * farewell.LAST_WORD
+    assert not one.is_over()
+    one.hear(1, Bye(9, DONE, 2))
+    assert one.is_over()
+    assert one.is_everybody_done
+
+
+def test_one_that_was_done_before_waits_for_nobody_that_is_gone_for_long(leaving, clock):
+    one, links = leaving(0)
+    links[1].is_up = False
+    one.begin(is_resumed=True)
+    clock.now += farewell.FORGOTTEN - 1
+    assert not one.is_over()
+    clock.now += 1
+    assert one.is_over()
+    assert not one.is_everybody_done
+    assert "left before hearing from peers 1 (not connected)" in one.describe_end()
+
+
+def test_a_limit_holds_whoever_is_there(leaving, clock):
+    one, _ = leaving(0, limit=3.0)
+    one.begin(is_resumed=False)
+    assert not one.is_over()
+    clock.now += 3
+    assert one.is_over()
+
+
+def test_one_that_left_for_want_of_its_state_is_waited_for_unless_the_run_is_over(leaving):
+    one, _ = leaving(0)
+    one.begin(is_resumed=False)
+    assert not one.hear(1, Bye(5, StateLostError.in_short))
+    assert not one.is_over()
+    assert "for peers 1 (left: its state is lost)" in one.describe()
+    assert one.hear(1, Bye(5, RunOverError.in_short))
+    assert one.is_over()
+    assert not one.is_everybody_done
+    one.come_back(1)
+    assert one.unsure() == [1]
+
+
+def test_what_a_neighbor_was_done_with_is_lost_with_its_state(leaving):
+    one, _ = leaving(0)
+    one.hear(1, Bye(9, DONE, 2))
+    one.come_back(1)
+    one.begin(is_resumed=False)
+    assert one.is_everybody_done
+    one.come_back(1, is_behind=True)
+    one.begin(is_resumed=False)
+    assert one.radius == 0
+
+
+def test_in_a_new_epoch_nobody_is_done(leaving):
+    one, _ = leaving(0)
+    one.hear(1, Bye(9, DONE, 3))
+    one.begin(is_resumed=False)
+    one.begin_epoch()
+    assert one.radius is None
+    assert not one.is_everybody_done
+    assert one.unsure() == [1]
+
+
+def test_it_speaks_at_growing_intervals_and_asks_every_second(leaving, clock):
+    one, _ = leaving(0)
+    one.begin(is_resumed=False)
+    spoken, asked = [], 0
+    for _ in range(100):
+        clock.now += 1
+        asked += one.is_time_to_ask()
+        if one.is_time_to_speak():
+            spoken.append(clock.now - 1000)
+    assert asked == 100
+    assert spoken == [3, 6, 12, 24, 48, 96]

@@ -1,0 +1,159 @@
+"""A neighbor that lies about rounds and epochs: what others are told and what is saved stays true."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fuzz.handshake import ME, NEIGHBORS, N, P, Said, Scene, codec_of, stage
+
+from thanos_peer.agent import Agent
+from thanos_peer.block import Block, StopWord
+from thanos_peer.protocol.wire import Hello
+from thanos_peer.runtime.checkpoint import CheckpointStore
+
+LIAR, HONEST = NEIGHBORS
+DIGEST = stage().instance.topology.digest
+LOST = {"oldest": 10**6}  # nothing left from before that round
+
+
+def in_round(k, *, life=5, **said):
+    return Hello(k, DIGEST, N, P, "float64", "1", is_asking=False, life=life, **said)
+
+
+def frame(sender, message, epoch=0):
+    return Said(codec_of(DIGEST, epoch).encode(sender, message))
+
+
+def blocks_of(k, epoch=0, senders=NEIGHBORS):
+    X = np.eye(N, P)
+    return [frame(j, Block(k, X, 0 * X, 0.1, StopWord(), 0), epoch) for j in senders]
+
+
+def greetings(life):
+    return [frame(j, in_round(0, answered=life)) for j in NEIGHBORS]
+
+
+def hellos_sent():
+    """What the peer has said of itself since the last time, whatever the epoch."""
+    decoded = codec_of(DIGEST).decode_all(stage().links.sent)
+    return [said[1] for said in decoded if isinstance(said, tuple) and isinstance(said[1], Hello)]
+
+
+@pytest.fixture
+def store(tmp_path):
+    """The state of a peer in its first round."""
+    topology, plan = stage().instance.topology, stage().instance.plan(ME)
+    with CheckpointStore(tmp_path, topology, ME, is_flushed=False) as store:
+        store.save(Agent(topology, ME, plan).memory())
+        yield store
+
+
+def saved(store):
+    return [path.name for path in store.files()]
+
+
+@pytest.mark.parametrize("epoch", [0, 7], ids=["in this epoch", "in a later one"])
+def test_a_run_under_way_is_not_lost_because_a_neighbor_says_so(store, epoch):
+    def speak(agent, life):
+        yield greetings(life)
+        for k in range(3):
+            yield blocks_of(k)
+        stage().links.sent.clear()
+        yield [frame(LIAR, in_round(10**6, answered=life, epoch=epoch, **LOST))]
+        yield [frame(HONEST, replace(in_round(3), is_asking=True))]
+        assert {(hello.epoch, hello.oldest) for hello in hellos_sent()} == {(0, 0)}
+        yield blocks_of(3)
+        assert (agent.state.k, agent.epoch) == (4, 0)
+
+    assert not stage().play(speak, Scene(), store)  # one message was refused
+    assert saved(store) == ["0-000000000000.ckpt", "0-000000000004.ckpt"]
+
+
+def test_a_loss_that_may_be_true_is_neither_saved_nor_passed_on(store):
+    def speak(agent, life):
+        yield greetings(life)
+        stage().links.sent.clear()
+        lie, question = in_round(10**6, answered=life, epoch=7, **LOST), replace(in_round(0), is_asking=True)
+        yield [frame(LIAR, lie), frame(HONEST, question)]
+        assert {hello.epoch for hello in hellos_sent() if hello.is_asking} >= {7}  # of the one who says so
+        assert {hello.epoch for hello in hellos_sent() if not hello.is_asking} == {0}
+        later = in_round(0, answered=life, epoch=7)
+        yield [frame(HONEST, later), frame(HONEST, later)]
+        assert agent.epoch == 0  # an epoch that an earlier life may have begun is not begun again
+        yield blocks_of(10**6, epoch=7)
+
+    assert not stage().play(speak, Scene(), store)  # it ends: nothing was refused
+    assert saved(store) == ["0-000000000000.ckpt"]
+
+
+def test_a_peer_that_catches_up_may_still_find_that_its_state_is_lost():
+    def speak(agent, life):
+        yield [frame(j, in_round(4, answered=life)) for j in NEIGHBORS]  # they were in round 4 when it began
+        yield blocks_of(0)
+        yield blocks_of(1)
+        yield [frame(HONEST, in_round(5, answered=life, oldest=4))]
+        yield blocks_of(5, senders=[HONEST])
+        assert (agent.state.k, agent.epoch) == (0, 1)
+
+    assert stage().play(speak, Scene(restarts_tracking=True))
+
+
+def test_a_state_of_an_earlier_epoch_that_is_further_in_rounds_is_given_up_all_the_same(store):
+    topology, plan = stage().instance.topology, stage().instance.plan(ME)
+    agent = Agent(topology, ME, plan)
+    for k in range(3):
+        for j in NEIGHBORS:
+            agent.receive(j, Block(k, np.eye(N, P), np.zeros((N, P)), 0.1, StopWord(), 0))
+        agent.advance()
+    store.save(agent.memory())
+
+    def speak(agent, life):
+        assert agent.state.k == 3
+        yield [frame(j, in_round(1, answered=life, epoch=1, oldest=1)) for j in NEIGHBORS]
+        asked = [hello for hello in hellos_sent() if hello.is_asking and hello.epoch == 1]
+        assert {hello.k for hello in asked} == {0}  # the round to be answered from: there is no 3 in that epoch
+        yield blocks_of(1, epoch=1)
+        assert (agent.state.k, agent.epoch) == (0, 2)
+
+    assert stage().play(speak, Scene(restarts_tracking=True), store)
+
+
+def test_losses_over_and_over_do_not_begin_epochs_over_and_over(store):
+    began = time.monotonic()
+
+    def speak(agent, life):
+        yield greetings(life)
+        for _ in range(200):
+            epoch = agent.epoch
+            yield [frame(LIAR, in_round(10**6, answered=life, epoch=epoch, **LOST))]
+            yield blocks_of(10**6, epoch=epoch, senders=[LIAR])
+            stage().links.sent.clear()
+        assert 1 <= agent.epoch <= 1 + (time.monotonic() - began) / 2
+
+    assert stage().play(speak, Scene(restarts_tracking=True), store)
+    assert stage().lines.count < 10 + (time.monotonic() - began)
+
+
+def test_questions_over_and_over_are_answered_once_in_a_while_and_those_of_later_rounds_at_once():
+    answers, began = [], time.monotonic()
+
+    def speak(_, life):
+        yield greetings(life)
+        for k in range(3):
+            yield blocks_of(k)
+        question = replace(in_round(0), is_asking=True)
+        for number in range(400):
+            stage().links.sent.clear()
+            yield [frame(LIAR, replace(question, k=number % 2, life=5 + number))] * 20
+            answers.append(sum(not hello.is_asking for hello in hellos_sent()))
+        for k in range(4):  # as who catches up does
+            stage().links.sent.clear()
+            yield [frame(HONEST, replace(question, k=k))] * 3
+            assert [hello.k for hello in hellos_sent() if not hello.is_asking] == [3]
+            sent = codec_of(DIGEST).decode_all(stage().links.sent)
+            assert [said[1].k for said in sent if isinstance(said[1], Block)] == list(range(k, min(k + 2, 4)))
+
+    assert stage().play(speak, Scene())
+    assert 1 <= sum(answers) <= 2 + 20 * (time.monotonic() - began)
+    assert max(answers) == 1

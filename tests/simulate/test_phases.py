@@ -1,0 +1,471 @@
+"""What a network finds before it minimises, and after: as if one had all the samples."""
+
+import itertools
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from networks import make_instance, make_topology, raw_topology
+from uneven import FOUND, PREPARED, leading, random_samples, raw_with_parts, split, standardised
+
+from thanos_peer.agent import Agent
+from thanos_peer.algorithm.averaging import rounds_needed
+from thanos_peer.algorithm.stiefel import orthonormal_basis, polar
+from thanos_peer.errors import DataFileError, OwnCodeError
+from thanos_peer.problem import Instance, build, share_of
+from thanos_peer.results import explained
+from thanos_peer.simulate import AgentNetwork, StackedNetwork, measure
+from thanos_peer.topology import load
+
+N = 5
+PLAIN = {"kind": "random", "seed": 1}
+
+
+def instance_of(directory, parts, family="ring", *, change=None, **options):
+    raw = raw_with_parts(directory, parts, family, **options)
+    if change is not None:
+        change(raw)
+    return make_instance(raw, file=directory / "net.toml")
+
+
+def network_of(*arguments, **options):
+    return AgentNetwork(instance_of(*arguments, **options))
+
+
+def run(network):
+    """To the end; for every phase the rounds that it took."""
+    rounds = []
+    while not network.is_done:
+        phases = [(agent.phase, agent.state.k) for agent in network.agents]
+        assert len(set(phases)) == 1  # all are in the same one
+        rounds.append(phases[0][0])
+        network.advance()
+        assert network.agents[0].state.k == len(rounds)
+    return {name: len(list(group)) for name, group in itertools.groupby(rounds)}
+
+
+def some_parts(sizes, n=N):
+    return np.split(random_samples(sum(sizes), n), np.cumsum(sizes)[:-1])
+
+
+SIZES = {
+    "ring": (3, 500, 40, 7, 12, 90),
+    "path": (500, 40, 7, 12, 90, 3),
+    "star": (3, 500, 40, 7, 12, 90),
+    "complete": (9, 8, 700),
+    "grid": (1, 1, 1, 300, 2, 1, 1, 4, 5),
+}
+
+
+@pytest.mark.parametrize("family", SIZES)
+def test_mean_and_scale_are_those_of_all_samples_to_1e_10_however_uneven_the_parts(tmp_path, family):
+    parts = some_parts(SIZES[family])
+    network = network_of(tmp_path, parts, family, data=PREPARED | {"overall": "raw"}, start=PLAIN, max_rounds=5)
+    rounds, rows = run(network), np.concatenate(parts)
+    graph = make_instance(raw_topology(family, len(parts))).topology.graph
+    needed = rounds_needed(graph.lambda_, graph.d)
+    averages = dict.fromkeys(["mean", "spread", "size", "consensus", "verdict"], needed)
+    assert rounds == averages | {"thanos": 5}
+    for agent in network.agents:
+        found = agent.findings
+        assert found["count"] == len(rows)
+        assert found["mean"] == pytest.approx(rows.mean(axis=0), rel=1e-10)
+        assert np.sqrt(found["variance"]) == pytest.approx(rows.std(axis=0), rel=1e-10)
+
+
+@pytest.mark.parametrize("family", ["ring", "path", "star"])
+@pytest.mark.parametrize("overall", ["auto", "raw"])
+def test_the_start_is_made_of_the_leading_singular_vectors_of_all_samples(tmp_path, family, overall):
+    parts = some_parts((3, 200, 40, 7))
+    network = network_of(tmp_path, parts, family, data=PREPARED | {"overall": overall}, max_rounds=5)
+    rounds = run(network)
+    assert 10 < rounds["subspace"] < 10000  # it has come to its end by itself
+    assert network.phases_cut_short == ()
+    vectors, sizes = leading(standardised(parts), 2)
+    for agent in network.agents:
+        start = agent.findings["start"]
+        assert np.linalg.norm(start - vectors @ (vectors.T @ start), 2) < 1e-6
+        signs = np.sign(np.sum(start * vectors, axis=0))
+        assert np.abs(start - signs * vectors).max() < 1e-6
+        assert agent.findings["values"] == pytest.approx(sizes[:2], rel=1e-8)
+        assert float(agent.findings["size"]) == pytest.approx(sizes[0], rel=1e-8)
+        assert np.abs(start.T @ start - np.eye(2)).max() < 1e-12
+    starts = np.array([agent.findings["start"] for agent in network.agents])
+    assert np.abs(starts - starts[0]).max() < 1e-7
+
+
+def test_synthetic_samples_may_be_started_from_in_the_same_way(tmp_path):
+    raw = raw_topology("ring", 4, n=6, p=2, samples=40, max_rounds=5, tolerance=0.0)
+    by_svd = make_instance(raw).start
+    raw["algorithm"]["start"] = {"kind": "destiny", "seed": 3}
+    network = AgentNetwork(make_instance(raw, file=tmp_path / "net.toml"))
+    assert list(run(network)) == ["size", "subspace", "rotation", "thanos"]
+    for agent in network.agents:
+        start = agent.findings["start"]
+        assert np.linalg.norm(start - by_svd @ (by_svd.T @ start), 2) < 1e-6
+
+
+@pytest.mark.parametrize("scale", [True, False])
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("overall", ["auto", "raw"])
+def test_what_is_minimised_is_the_problem_of_the_samples_prepared_in_one_place(tmp_path, center, scale, overall):
+    rng = np.random.default_rng(5)
+    parts = [0.5 + rng.standard_normal((m, N)) * 0.5 ** np.arange(N) for m in (20, 3, 30)]
+    data = {"kind": "files", "center": center, "scale": scale, "overall": overall}
+    network = network_of(tmp_path, parts, data=data, max_rounds=30, mu=0.01)
+    phases = list(run(network))
+    prepares = ["mean", "spread"] if center or scale else []
+    assert phases == [*prepares, "size", "subspace", "rotation", "thanos", "consensus", "verdict"]
+    rows = np.concatenate(parts)
+    rows = (rows - rows.mean(axis=0) * center) / (rows.std(axis=0) if scale else 1.0)
+    size = np.linalg.norm(rows, 2) ** 2
+    rows = rows / np.sqrt(size) if overall == "auto" else rows
+    for agent in network.agents:
+        found = agent.findings
+        X = polar(found["X"])
+        assert found["explained"] == pytest.approx(np.sum((rows @ X) ** 2, axis=0) / np.sum(rows**2), rel=1e-6)
+        objective = 0.01 * np.abs(X).sum() - np.sum((rows @ X) ** 2) / 2
+        assert float(found["objective"]) == pytest.approx(objective, rel=1e-5)
+        sparse = np.linalg.qr(found["sparse"])[0]
+        assert found["sparse_explained"] == pytest.approx(np.sum((rows @ sparse) ** 2) / np.sum(rows**2), rel=1e-5)
+
+
+def test_beta_and_first_step_follow_from_the_size_of_all_samples(tmp_path):
+    parts = some_parts((20, 3, 30))
+    raw = raw_with_parts(tmp_path, parts, data=PREPARED | {"overall": "raw"})
+    instance = make_instance(raw, file=tmp_path / "net.toml")
+    size = np.linalg.norm(standardised(parts), 2) ** 2
+    assert instance.parameters.beta == pytest.approx(size / 3)
+    assert instance.parameters.step.first == pytest.approx(0.1 / size)
+    raw["problem"]["data"]["overall"] = "auto"
+    instance = make_instance(raw, file=tmp_path / "net.toml")
+    assert instance.parameters.beta == pytest.approx(1 / 3)
+    assert instance.parameters.step.first == pytest.approx(0.1)
+    network = AgentNetwork(instance)
+    while network.is_preparing:
+        network.advance()
+    assert network.eta == pytest.approx(0.1)
+
+
+def test_without_a_start_to_find_the_size_is_an_upper_bound(tmp_path):
+    parts = some_parts((20, 3, 30))
+    network = network_of(tmp_path, parts, data=PREPARED | {"overall": "raw"}, start=PLAIN)
+    assert list(run(network)) == ["mean", "spread", "size", "thanos", "consensus", "verdict"]
+    size = np.linalg.norm(standardised(parts), 2) ** 2
+    assert all(size <= float(agent.findings["size"]) <= 3 * size for agent in network.agents)
+
+
+@pytest.mark.parametrize(("start", "norm", "accuracy"), [(PLAIN, "fro", 1e-12), (FOUND, 2, 1e-7)])
+def test_what_all_samples_are_divided_by_does_not_depend_on_who_has_which(tmp_path, start, norm, accuracy):
+    rows = np.concatenate(some_parts((20, 3, 30)))
+    rows = rows[np.argsort(rows @ rows[0])]  # alike beside alike: then shares differ, and their norms with them
+    found = []
+    for cuts in ([2, 50], [26, 52], [17, 35]):
+        network = network_of(tmp_path, np.split(rows, cuts), max_rounds=5, start=start)
+        run(network)
+        found += [float(agent.findings["overall"]) for agent in network.agents]
+    assert found == pytest.approx([np.linalg.norm(standardised([rows]), norm)] * 9, rel=accuracy)
+
+
+def test_beta_and_first_step_suit_samples_divided_by_their_frobenius_norm(tmp_path):
+    parts = some_parts((20, 3, 30))
+    instance = instance_of(tmp_path, parts, start=PLAIN)
+    size = instance.pooled.lipschitz()
+    assert instance.pooled.variance() == pytest.approx(1)
+    assert size <= 3 * instance.parameters.beta <= 3 * size
+    assert instance.parameters.step.first == pytest.approx(0.1 / (3 * instance.parameters.beta))
+
+
+def test_an_agent_alone_prepares_its_samples_without_a_round(tmp_path):
+    parts = some_parts((40,))
+    network = network_of(tmp_path, parts, "path", max_rounds=7)
+    rounds = run(network)
+    assert list(rounds) == ["subspace", "thanos"]
+    assert rounds["thanos"] == 7
+    found, rows = network.agents[0].findings, parts[0]
+    assert found["mean"] == pytest.approx(rows.mean(axis=0), rel=1e-12)
+    assert np.sqrt(found["variance"]) == pytest.approx(rows.std(axis=0), rel=1e-12)
+    vectors, _ = leading(standardised(parts), 2)
+    assert np.linalg.norm(found["start"] - vectors @ (vectors.T @ found["start"]), 2) < 1e-6
+    Z = standardised(parts)
+    X = polar(found["X"])
+    assert found["explained"] == pytest.approx(np.sum((Z @ X) ** 2, axis=0) / np.sum(Z**2))
+    assert network.k == 7
+
+
+def test_as_many_components_as_features_explain_everything(tmp_path):
+    network = network_of(tmp_path, some_parts((20, 9), n=3), "path", p=3, max_rounds=5)
+    run(network)
+    for agent in network.agents:
+        assert agent.findings["explained"].sum() == pytest.approx(1)
+        assert np.abs(agent.findings["start"].T @ agent.findings["start"] - np.eye(3)).max() < 1e-12
+
+
+CONSTANT = (
+    r"^feature 'b' is the same in all samples of all peers, up to .* of its mean, and cannot be scaled: leave"
+)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e6, 1e-300])
+def test_a_column_that_is_constant_over_all_peers_cannot_be_scaled(tmp_path, value):
+    parts = some_parts((20, 3, 30))
+    for part in parts:
+        part[:, 1] = value
+    with pytest.raises(DataFileError, match=CONSTANT):
+        network_of(tmp_path, parts, names="abcde")
+    parts[1][0, 1] = value + 1  # at one peer alone it is not: that is enough
+    network = network_of(tmp_path, parts, names="abcde")
+    run(network)
+    assert all(agent.findings["variance"][1] > 0 for agent in network.agents)
+
+
+def test_a_column_that_varies_little_about_a_large_mean_is_scaled_as_any_other(tmp_path):
+    parts = some_parts((20, 3, 30, 5, 80, 4))
+    for seed, part in enumerate(parts):
+        part[:, 1] = 1.7e9 + np.random.default_rng(seed).uniform(-0.1, 0.1, len(part))  # seconds since 1970
+    network = network_of(tmp_path, parts, max_rounds=5)
+    run(network)
+    column = np.concatenate(parts)[:, 1] - 1.7e9
+    for agent in network.agents:
+        assert agent.findings["mean"][1] - 1.7e9 == pytest.approx(column.mean(), abs=1e-5)
+        assert np.sqrt(agent.findings["variance"][1]) == pytest.approx(column.std(), rel=1e-6)
+
+
+def test_a_constant_column_is_no_mistake_where_nothing_is_scaled(tmp_path):
+    parts = some_parts((20, 3, 30))
+    for part in parts:
+        part[:, 1] = 7.0
+    network = network_of(tmp_path, parts, data=PREPARED | {"scale": False}, max_rounds=20)
+    run(network)
+    assert all((np.abs(agent.findings["start"][1]) < 1e-6).all() for agent in network.agents)
+
+
+@pytest.mark.parametrize(("value", "center"), [(0.0, True), (0.0, False), (0.1, True)])
+@pytest.mark.parametrize("has_size", [True, False])
+def test_samples_of_which_nothing_is_left_are_refused(tmp_path, has_size, value, center):
+    parts, data = [np.full((m, N), value) for m in (20, 3, 30)], {"kind": "files", "center": center}
+    raw = raw_with_parts(tmp_path, parts, data=data, start=PLAIN, max_rounds=5)
+    if not has_size:
+        with_own_steps(raw)
+    topology = make_topology(raw, file=tmp_path / "net.toml")
+    with pytest.raises(DataFileError, match=r"^all samples of all peers are nothing"):
+        build(topology)
+    shares = tuple(share_of(topology, i) for i in range(3))  # as peers have them, of whom nobody sees all
+    with pytest.raises(DataFileError, match=r"^all samples of all peers are nothing"):
+        run(AgentNetwork(Instance(topology, None, (), None, shares, {})))
+
+
+def check_verdicts(instance):
+    """Run to the end: all agents know what somebody knows who sees all of them. Returns the network and that."""
+    network = AgentNetwork(instance)
+    run(network)
+    row, mean = measure(network, instance), network.X.mean(axis=0)
+    sparse = instance.local_problems[0].g.prox(mean, row.sigma)
+    for agent in network.agents:
+        found = agent.findings
+        assert found["common"] == pytest.approx(mean, abs=1e-12)
+        assert float(found["epsilon"]) == pytest.approx(row.stationarity.epsilon, rel=1e-9, abs=1e-10)
+        assert float(found["objective"]) == pytest.approx(row.objective, rel=1e-10)
+        if instance.is_pca:
+            assert found["explained"].sum() == pytest.approx(explained(instance, polar(mean)), rel=1e-10)
+            by_sparse = explained(instance, orthonormal_basis(sparse))
+            assert float(found["sparse_explained"]) == pytest.approx(by_sparse, rel=1e-9, abs=1e-10)
+    return network, row.stationarity
+
+
+@pytest.mark.parametrize("max_rounds", [1, 7, 4000])
+@pytest.mark.parametrize("sigma", [1.0, None], ids=["constant", "decreasing"])
+@pytest.mark.parametrize("regularizer", ["l1", "l21"])
+def test_all_agents_come_to_the_verdict_of_somebody_who_sees_everything(tmp_path, regularizer, sigma, max_rounds):
+    options = {
+        "tolerance": 1e-6,
+        "max_rounds": max_rounds,
+        "regularizer": regularizer,
+        "sigma": sigma,
+        "start": PLAIN,
+    }
+    network, known = check_verdicts(instance_of(tmp_path, some_parts([50] * 6), **options))
+    if max_rounds == 4000 and sigma is not None:  # what is certified is the prox gap then, and no less
+        assert network.has_converged
+        assert known.gradient < 1e-6 < known.epsilon
+
+
+def test_what_is_measured_is_what_the_agents_minimise_when_their_start_is_cut_short(tmp_path):
+    start = FOUND | {"max_rounds": 3}
+    instance = instance_of(tmp_path, some_parts((20, 3, 30, 5)), start=start, max_rounds=25)
+    network, _ = check_verdicts(instance)
+    assert network.phases_cut_short == ("subspace",)
+    found, exact = network.overall, float(instance.found["overall"])
+    assert found < 0.99 * exact
+    measured = instance.divided_by(found)
+    assert measured.pooled.lipschitz() == pytest.approx((exact / found) ** 2)
+    assert measured.solve_reference().is_precise
+    assert measure(network, instance, measured.solve_reference()).gap == pytest.approx(
+        measured.whole.value(polar(network.X.mean(axis=0))) - measured.whole.value(measured.solve_reference().X)
+    )
+
+
+@pytest.mark.parametrize(("n", "p"), [(1, 1), (2, 1), (2, 2), (5, 5)])
+def test_there_is_a_verdict_on_the_smallest_and_the_fullest_matrices(tmp_path, n, p):
+    parts = some_parts((20, 3, 30), n)
+    network, _ = check_verdicts(instance_of(tmp_path, parts, "path", p=p, max_rounds=9, start=PLAIN))
+    if p == n:
+        assert network.agents[1].findings["explained"].sum() == pytest.approx(1, rel=1e-10)
+
+
+def test_one_agent_alone_comes_to_a_verdict(tmp_path):
+    check_verdicts(instance_of(tmp_path, some_parts((20,)), "path", max_rounds=9, start=PLAIN))
+
+
+def test_there_is_a_verdict_on_an_objective_of_ones_own(monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    example = Path(__file__).parents[2] / "examples"
+    topology = load(example / "dual_pca.toml", allowed_code=(str(example / "dual_pca.py"),))
+    network, known = check_verdicts(build(topology))
+    assert network.agents[0].phases == ("destiny", "consensus", "verdict")
+    assert known.epsilon < 1e-5
+
+
+def test_all_agents_come_to_the_same_verdict(tmp_path):
+    network = network_of(tmp_path, split(random_samples(300, N), 6), tolerance=1e-8, sigma=1.0, max_rounds=4000)
+    run(network)
+    assert network.has_converged
+    verdicts = np.array(
+        [[*a.findings["explained"], a.findings["objective"], a.findings["epsilon"]] for a in network.agents]
+    )
+    assert verdicts == pytest.approx(np.repeat(verdicts[:1], 6, axis=0), abs=1e-12)
+    assert [agent.main_state.k for agent in network.agents] == [network.k] * 6
+    assert [agent.sparse().tobytes() for agent in network.agents] == [
+        agent.findings["sparse"].tobytes() for agent in network.agents
+    ]
+
+
+def test_sigma_falls_with_the_rounds_of_the_phase_that_minimises(tmp_path):
+    """The same start and the same problem, with and without rounds before: the same bits."""
+    parts = some_parts((20, 3, 30))
+    late = network_of(tmp_path, parts, max_rounds=25, start={"kind": "destiny", "seed": 1, "max_rounds": 40})
+    while late.is_preparing:
+        late.advance()
+    assert late.agents[0].state.k > 40
+    assert late.k == 0
+    start, size = late.X[0], float(late.agents[0].findings["size"])
+    np.save(tmp_path / "x0.npy", start)
+    found = late.agents[0].findings
+    for i, part in enumerate(parts):
+        parts[i] = (part - found["mean"]) / (np.sqrt(size) * np.sqrt(found["variance"]))
+    early = network_of(
+        tmp_path,
+        parts,
+        data={"kind": "files"},
+        start={"kind": "file", "path": "x0.npy"},
+        max_rounds=25,
+        change=lambda raw: raw["algorithm"].update(beta=1 / 3, step={"rule": "bb", "first": 0.1}),
+    )
+    for _ in range(8):
+        assert early.k == late.k
+        assert pytest.approx(late.X, abs=1e-9) == early.X
+        assert pytest.approx(late.D, abs=1e-9) == early.D
+        early.advance()
+        late.advance()
+
+
+def with_own_steps(raw):
+    raw["algorithm"] |= {"beta": 1.0, "step": {"rule": "bb", "first": 1e-9}}
+
+
+def test_stacked_agents_know_no_phases_but_the_one_that_minimises(tmp_path):
+    parts, plain = some_parts((20, 3, 30)), {"data": {"kind": "files"}, "start": PLAIN}
+    for options in ({}, plain, plain | {"change": with_own_steps}):
+        assert not StackedNetwork.can_run(instance_of(tmp_path, parts, **options))
+    assert StackedNetwork.can_run(make_instance(raw_topology("path", 3)))
+
+
+def all_of(memory):
+    """A memory as something to compare."""
+    numbers = {name: np.asarray(value).tobytes() for name, value in memory.findings.items()}
+    state = memory.state
+    return numbers, state.k, state.X.tobytes(), state.D.tobytes(), memory.stop, memory.phase, memory.began
+
+
+@pytest.mark.parametrize(
+    ("phase", "method"), [(i, "conclude") for i in range(8)] + [(i, "start") for i in range(1, 8)]
+)
+def test_where_a_phase_cannot_begin_or_end_the_agent_stays_where_it_was(tmp_path, monkeypatch, method, phase):
+    start = FOUND | {"max_rounds": 20}
+    instance = instance_of(tmp_path, some_parts((20, 30)), "path", max_rounds=5, start=start)
+    plan = instance.plan(1)
+    network = AgentNetwork(instance)
+    network.agents[1] = agent = Agent(instance.topology, 1, plan)
+
+    def fail(*_):
+        raise OwnCodeError("no luck")
+
+    monkeypatch.setattr(plan[phase], method, fail)
+    saved = []
+
+    def run_on():
+        while not network.is_done:
+            saved.append(all_of(agent.memory()))
+            network.advance()
+
+    with pytest.raises(OwnCodeError):
+        run_on()
+    assert all_of(agent.memory()) == saved[-1]
+    assert agent.phase == plan[phase - (method == "start")].name
+    assert not agent.is_done
+
+
+def test_after_a_loss_a_run_that_only_minimises_and_judges_goes_on_from_where_it_was(tmp_path):
+    parts, plain = some_parts((20, 30)), {"kind": "files"}
+    network = network_of(tmp_path, parts, "path", data=plain, max_rounds=9, start=PLAIN, change=with_own_steps)
+    agent, lost = (
+        network.agents[0],
+        network_of(tmp_path, parts, "path", data=plain, max_rounds=9, start=PLAIN, change=with_own_steps).agents[
+            1
+        ],
+    )
+    run(network)
+    kept, start = agent.main_state.X.copy(), lost.state.X.copy()
+    agent.restart_tracking(1)
+    lost.restart_tracking(1, agent.block().D)  # of a later phase, what a neighbor says is no X
+    assert (agent.phase, agent.state.k, agent.state.X.tobytes()) == ("thanos", 0, kept.tobytes())
+    assert lost.state.X.tobytes() == start.tobytes() != kept.tobytes()
+
+
+def test_numbers_that_no_block_can_carry_are_refused_by_the_peer_that_has_them(tmp_path):
+    parts = some_parts((20, 3, 30))
+    parts[1] = np.full((3, N), 1e20)  # whose squares are beyond float32
+    raw = raw_with_parts(tmp_path, parts, "path", data={"kind": "files"}, start=PLAIN)
+    raw["algorithm"]["exchange"] = "float32"
+    topology = make_topology(raw, file=tmp_path / "net.toml")
+    for i in (0, 2):
+        Agent(topology, i, share_of(topology, i).plan())
+    said = r"^the samples of peer 1 are too large: in phase size it has a number for its neighbors that float32"
+    with pytest.raises(DataFileError, match=said):
+        Agent(topology, 1, share_of(topology, 1).plan())
+    with pytest.raises(DataFileError, match=said):
+        AgentNetwork(build(topology))
+
+
+@pytest.mark.parametrize("m", [1, 9])
+def test_samples_whose_squares_are_too_large_together_are_refused(tmp_path, m):
+    parts = [np.full((m, N), 1e154 / np.sqrt(m)) for _ in range(4)]
+    topology = make_topology(raw_with_parts(tmp_path, parts, data={"kind": "files"}), file=tmp_path / "net.toml")
+    with pytest.raises(DataFileError, match=r"^all samples together are too large for double precision"):
+        build(topology)
+    with pytest.raises(DataFileError, match=r"^the samples of peer 1 are too large: in phase size"):
+        Agent(topology, 1, share_of(topology, 1).plan())
+
+
+def test_rounded_averages_certify_nothing(tmp_path):
+    def rounded(raw):
+        with_own_steps(raw)
+        raw["algorithm"]["exchange"] = "float32"
+
+    options = {"data": {"kind": "files"}, "max_rounds": 9, "start": PLAIN, "change": rounded}
+    network = network_of(tmp_path, some_parts((20, 3, 30)), **options)
+    run(network)
+    for agent in network.agents:
+        assert "epsilon" not in agent.findings
+        assert float(agent.findings["objective"]) < 0

@@ -1,0 +1,148 @@
+"""`thanos_peer.fit`: the network in one call."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomlkit
+from frames import Frame
+from sklearn.decomposition import PCA
+
+import thanos_peer
+from thanos_peer.errors import ConfigError, DataFileError
+from thanos_peer.problem import build
+from thanos_peer.simulate import AgentNetwork
+from thanos_peer.topology import load
+
+SPREAD = np.array([5.0, 3.0, 2.0, 0.3, 0.3, 0.3])
+
+
+def make_samples(parts=4, seed=3):
+    rng = np.random.default_rng(seed)
+    turn = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    return np.array_split(4.0 + rng.standard_normal((90, 6)) * SPREAD @ turn, parts)
+
+
+def test_without_a_regularizer_it_is_pca_of_all_samples():
+    samples = make_samples()
+    result = thanos_peer.fit(samples, 2, regularizer="none", tolerance=1e-8)
+    pca = PCA(2).fit(np.vstack(samples))
+    assert result.facts["has_converged"]
+    np.testing.assert_allclose(result.mean_, pca.mean_, rtol=1e-12)
+    np.testing.assert_allclose(result.explained_variance_ratio_, pca.explained_variance_ratio_, rtol=1e-5)
+    np.testing.assert_allclose(np.abs(result.components_ @ pca.components_.T), np.eye(2), atol=1e-4)
+    new = np.random.default_rng(8).standard_normal((7, 6))
+    np.testing.assert_allclose(np.abs(result.transform(new)), np.abs(pca.transform(new)), atol=1e-2)
+
+
+def test_a_weight_makes_loadings_zero_and_names_are_kept():
+    names = [f"gene {i}" for i in range(6)]
+    result = thanos_peer.fit(make_samples(), 2, mu=0.2, scale=True, max_rounds=400, feature_names=names)
+    assert result.sparse_components_.shape == (2, 6)
+    assert 2 <= np.count_nonzero(result.sparse_components_) < 12
+    assert result.feature_names_in_.tolist() == names
+    rows = np.vstack(make_samples())
+    assert result.facts["samples"] == len(rows)
+    assert result.facts["overall"] == pytest.approx(
+        np.linalg.norm((rows - rows.mean(axis=0)) / rows.std(axis=0), 2)
+    )
+    assert result.common_components_ == pytest.approx(result.components_, abs=1e-2)
+    np.testing.assert_allclose(result.scale_, rows.std(axis=0))
+    Z, S = (rows - rows.mean(axis=0)) / rows.std(axis=0), result.sparse_components_.T
+    explained = np.sum((Z @ S @ np.linalg.pinv(S)) ** 2) / np.sum(Z**2)
+    assert result.facts["sparse_explained_variance"] == pytest.approx(explained, rel=1e-6)
+
+
+def test_it_has_the_bits_of_the_same_network_with_files(tmp_path):
+    samples = make_samples(3)
+    result = thanos_peer.fit(samples, 2, mu=0.1, graph="path", start="random", seed=4, max_rounds=40)
+    problem = {"n": 6, "p": 2, "regularizer": "l1", "mu": 0.1}
+    problem["data"] = {"kind": "files", "center": True, "overall": "auto"}
+    algorithm = {"beta": "auto", "max_rounds": 40, "tolerance": 1e-4, "smoothing": {"rule": "decreasing"}}
+    algorithm |= {"start": {"kind": "random", "seed": 4}, "step": {"rule": "bb", "first": "auto"}}
+    peers = [{"id": i, "address": f"ipc://{i}", "data": f"{i}.npy"} for i in range(3)]
+    raw = {"name": "fit", "edges": [[0, 1], [1, 2]], "problem": problem, "algorithm": algorithm, "peers": peers}
+    (tmp_path / "net.toml").write_text(tomlkit.dumps(raw), encoding="utf-8")
+    for i, rows in enumerate(samples):
+        np.save(tmp_path / f"{i}.npy", rows)
+    network = AgentNetwork(build(load(tmp_path / "net.toml")))
+    while not network.is_done:
+        network.advance()
+    assert result.components_.T.tobytes() == network.X[0].tobytes()
+    assert result.facts["round"] == network.k
+
+
+@pytest.mark.parametrize("graph", ["complete", [(0, 1), (1, 2), (1, 3)]])
+def test_any_graph_finds_the_same(graph):
+    found = [
+        thanos_peer.fit(make_samples(), 1, regularizer="none", graph=each, tolerance=1e-8).components_
+        for each in ("ring", graph)
+    ]
+    np.testing.assert_allclose(*found, atol=1e-6)
+
+
+def test_one_agent_is_a_network_too():
+    result = thanos_peer.fit(make_samples(1), 2, regularizer="none", tolerance=1e-8)
+    pca = PCA(2).fit(make_samples(1)[0])
+    np.testing.assert_allclose(result.explained_variance_ratio_, pca.explained_variance_ratio_, rtol=1e-5)
+
+
+def test_samples_are_left_as_they_are():
+    samples = make_samples()
+    before = [each.copy() for each in samples]
+    thanos_peer.fit(samples, 1, max_rounds=3)
+    for each, earlier in zip(samples, before, strict=True):
+        np.testing.assert_array_equal(each, earlier)
+
+
+@pytest.mark.parametrize(
+    ("samples", "settings", "said"),
+    [
+        ([], {}, "samples must be a list of arrays, one for each agent"),
+        (np.zeros((4, 6)), {}, "samples must be a list of arrays, one for each agent"),
+        ([np.ones((4, 6)), np.ones((4, 5))], {}, r"samples\[1\] has shape \(4, 5\); must be \(samples, 6\)"),
+        ([np.ones(4)], {}, r"samples\[0\] has shape \(4,\)"),
+        ([[["a", "b"]]], {}, r"samples\[0\] has entries of type <U1; must be real numbers"),
+        ([[[1.0, np.nan]]], {}, r"samples\[0\] has nan in row 0, column 1"),
+        ([[[1.0], [1.0, 2.0]]], {}, "samples"),
+        (make_samples(), {"n_components": 7}, "problem.p = 7: must be at most n = 6"),
+        (make_samples(), {"graph": "web"}, 'graph = "web": must be one of ring, path'),
+        (make_samples(), {"graph": [(0, 1)]}, "the graph is not connected"),
+        (make_samples(), {"mu": -1.0}, "problem.mu = -1.0: must be greater than or equal to 0"),
+        (make_samples(), {"feature_names": ["a"]}, r"samples\[0\] has shape \(23, 6\); must be \(samples, 1\)"),
+    ],
+)
+def test_what_cannot_be_used_is_said(samples, settings, said):
+    with pytest.raises(ConfigError, match=said):
+        thanos_peer.fit(samples, **({"n_components": 2} | settings))
+
+
+def test_the_example_prints_both():
+    root = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "examples/fit.py"], cwd=root, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.count("explained_variance_ratio_ [0.") == 2
+    dense, sparse = (
+        [int(count) for count in counts.split()]
+        for counts in re.findall(r"non-zero loadings +\[([\d ]+)\]", done.stdout)
+    )
+    assert dense == [30, 30, 30]
+    assert sum(sparse) < 60
+    assert "(569, 3) in place of (569, 3)" in done.stdout
+
+
+def test_frames_with_their_columns_in_another_order_are_refused():
+    rng = np.random.default_rng(1)
+    frames = [Frame(rng.standard_normal((9, 2)), names) for names in (["a", "b"], ["b", "a"])]
+    with pytest.raises(DataFileError, match=r"samples\[1\]"):
+        thanos_peer.fit(frames, 1, graph="path")
+
+
+def test_columns_that_are_merely_numbered_are_no_names():
+    rows = np.random.default_rng(1).standard_normal((9, 2))
+    result = thanos_peer.fit([Frame(rows, range(2)), rows], 1, graph="path", max_rounds=5)
+    assert result.feature_names_in_ is None

@@ -1,0 +1,78 @@
+"""What a topology file may say of code of one's own."""
+
+import pytest
+from networks import make_topology, raw_topology
+from own_code.classes import raw_with
+
+from thanos_peer.errors import TopologyError
+
+
+def refusal(raw):
+    with pytest.raises(TopologyError) as caught:
+        make_topology(raw)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["objective", "regularizer"])
+@pytest.mark.parametrize(
+    "name",
+    ["os:system; x", "../mine:A", "mine:A.b", "mine:", ":A", "1a:B", "m\u00efne:A", f"{'m' * 200}:A", "a:b\n"],
+)
+def test_only_plain_names_are_names_of_classes(key, name):
+    raw = raw_with()
+    raw["problem"][key] = name
+    assert f"problem.{key} = " in refusal(raw)
+    assert "must be MODULE:CLASS, of letters, digits and underscores" in refusal(raw)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"a": [1]}, "a must be true or false, a finite number"),
+        ({"a": {"b": 1}}, "a must be true or false"),
+        ({"a": float("nan")}, "a must be true or false"),
+        ({"a": 2**53}, "a must be true or false"),
+        ({"a": "x" * 4097}, "a must be true or false"),
+        ({"a b": 1}, '"a b" is no name of an option'),
+        ({f"a{i}": i for i in range(65)}, "must be at most 64 options"),
+        (5, "must be a valid dictionary"),
+    ],
+)
+def test_options_are_few_plain_values(options, said):
+    text = refusal(raw_with(objective_options=options))
+    assert "problem.objective_options" in text
+    assert said in text
+
+
+def test_options_go_with_code():
+    raw = raw_topology()
+    raw["problem"] |= {"objective_options": {"a": 1}, "regularizer_options": {"b": 2}}
+    text = refusal(raw)
+    assert "problem.objective_options = {'a': 1}: leave it out without objective" in text
+    assert "problem.regularizer_options = {'b': 2}: leave it out with regularizer = \"l1\"" in text
+
+
+def test_what_follows_from_the_samples_of_pca_is_refused_with_another_objective():
+    raw = raw_with()
+    raw["problem"]["data"] = {"kind": "files", "center": True, "scale": True, "overall": "auto"}
+    raw["algorithm"] |= {"beta": "auto", "step": {"rule": "bb", "first": "auto"}}
+    raw["algorithm"]["start"] = {"kind": "destiny", "seed": 1}
+    text = refusal(raw)
+    for key in ("problem.data.center", "problem.data.scale", "problem.data.overall"):
+        assert f"{key} = " in text
+    assert "algorithm.beta = 'auto': is for sparse PCA" in text
+    assert "algorithm.step.first = 'auto': is for sparse PCA" in text
+    assert 'algorithm.start.kind = \'destiny\': must be "random" or "file"' in text
+
+
+def test_the_digest_covers_names_and_options():
+    files = [
+        raw_with(),
+        raw_with("mine:Other"),
+        raw_with(objective_options={"power": 4}),
+        raw_with(objective_options={"power": 6}),
+        raw_with(regularizer="mine:Ridge"),
+        raw_with(regularizer="mine:Ridge", regularizer_options={"factor": 2.0}),
+    ]
+    assert len({make_topology(raw).digest for raw in files}) == len(files)
+    assert make_topology(raw_with(objective_options={})).digest == make_topology(raw_with()).digest

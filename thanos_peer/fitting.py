@@ -1,0 +1,133 @@
+"""All of it in one call: sparse components of samples that lie in several arrays of this process."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from thanos_peer.agent import Agent
+from thanos_peer.errors import ConfigError
+from thanos_peer.loadings.findings import facts_of_loadings, findings_of
+from thanos_peer.loadings.result import Result
+from thanos_peer.problem import assemble
+from thanos_peer.samples import Moments, check_same_features, columns_of, named
+from thanos_peer.samples.moments import moments_of_rows
+from thanos_peer.simulate import AgentNetwork
+from thanos_peer.topology import Topology, families, parse
+from thanos_peer.topology.graph import Edge
+
+
+def fit(  # noqa: PLR0913 - named, each with its default
+    samples: Sequence[ArrayLike],
+    n_components: int,
+    *,
+    regularizer: Literal["l1", "l21", "none"] = "l1",
+    mu: float = 0.1,
+    graph: str | Iterable[Edge] = "ring",
+    center: bool = True,
+    scale: bool = False,
+    start: Literal["destiny", "random"] = "destiny",
+    seed: int = 1,
+    sigma: float | None = None,
+    max_rounds: int = 3000,
+    tolerance: float = 1e-4,
+    feature_names: Sequence[str] | None = None,
+) -> Result:
+    """Find the sparse components of all samples together, as agents that each hold one of the arrays.
+
+    The agents are those of a network: they exchange X and D with their neighbors only, with the same bits. Samples
+    are divided by a norm of all of them together, so that mu means the same for data of any size, however it is
+    split: by the 2-norm with the start "destiny", which finds it, and by the Frobenius norm otherwise, which is
+    larger, so that the same mu weighs more.
+
+    Args:
+        samples: An array for each agent, (m_i, n): a row per sample.
+        n_components: How many components, p.
+        regularizer: "l1" for sparse loadings, "l21" for sparse features, "none" for PCA.
+        mu: Its weight.
+        graph: Who is whose neighbor: the name of a family ("ring", "complete", ...), or pairs of agents.
+        center: Whether to subtract the mean of all samples.
+        scale: Whether to divide each feature by its standard deviation over all samples.
+        start: "destiny" finds the leading singular vectors first; "random" starts anywhere.
+        seed: Of the start, and of a random graph.
+        sigma: A constant smoothing; None lets it decrease as k^(-1/3).
+        max_rounds: Stop after this round at the latest.
+        tolerance: Stop when no agent's residual is above.
+        feature_names: What the features are called; None takes the columns of a data frame.
+
+    Returns:
+        The loadings of the first agent; all agree up to the tolerance. `facts` says how the run went.
+
+    Raises:
+        ConfigError: Samples or settings cannot be used.
+        DivergenceError: A step left the numbers.
+    """
+    moments = _moments_of(samples, feature_names)
+    problem: dict[str, Any] = {"regularizer": regularizer} | ({} if regularizer == "none" else {"mu": mu})
+    algorithm: dict[str, Any] = {"max_rounds": max_rounds, "tolerance": tolerance, "beta": "auto"}
+    algorithm |= {"start": {"kind": start, "seed": seed}, "step": {"rule": "bb", "first": "auto"}}
+    algorithm["smoothing"] = {"rule": "decreasing"} if sigma is None else {"rule": "constant", "sigma": sigma}
+    data = {"kind": "files", "center": center, "scale": scale, "overall": "auto"}
+    raw = {
+        "name": "fit",
+        "edges": _edges_of(graph, len(moments), seed),
+        "problem": problem | {"n": moments[0].columns, "p": n_components, "data": data},
+        "algorithm": algorithm,
+        "peers": [{"id": i, "address": f"ipc://{i}"} for i in range(len(moments))],
+    }
+    topology = parse(raw, file=Path("fit"), may_lack_data=True, reads_data=False)
+    network = AgentNetwork(assemble(topology, moments))
+    while not network.is_done:
+        network.advance()
+    return _result_of(topology, network.agents[0], moments[0].features)
+
+
+def _moments_of(samples: Sequence[ArrayLike], names: Sequence[str] | None) -> list[Moments]:
+    if isinstance(samples, np.ndarray | Mapping) or not len(samples):
+        raise ConfigError("samples must be a list of arrays, one for each agent")
+    names = columns_of(samples[0]) if names is None else names
+    features = None if names is None else tuple(names)
+    n: int | None = None if features is None else len(features)
+    moments: list[Moments] = []
+    for i, each in enumerate(samples):
+        with named(f"samples[{i}]"):
+            check_same_features(columns_of(each), columns_of(samples[0]), as_in="samples[0]")
+            moments.append(moments_of_rows(_as_array(each), features, n=n))
+        n = moments[0].columns
+    return moments
+
+
+def _as_array(samples: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(samples)
+    except ValueError as error:
+        raise ConfigError(f"samples cannot be made an array: {error}") from error
+
+
+def _edges_of(graph: str | Iterable[Edge], d: int, seed: int) -> list[list[int]]:
+    if isinstance(graph, str):
+        if graph not in families.FAMILIES:
+            raise ConfigError(
+                f'graph = "{graph}": must be one of {", ".join(families.FAMILIES)}, or pairs of agents'
+            )
+        graph = families.make(graph, d, seed=seed)
+    return [[int(i), int(j)] for i, j in graph]
+
+
+def _result_of(topology: Topology, agent: Agent, features: tuple[str, ...] | None) -> Result:
+    state, sparse, findings = agent.main_state, agent.sparse(), findings_of(topology, agent, features)
+    assert state is not None, "it is done"  # noqa: S101
+    facts = {"round": state.k, "has_converged": agent.has_converged, "rounds_by_phase": agent.rounds_by_phase}
+    facts["phases_cut_short"] = list(agent.phases_cut_short)
+    return Result(
+        components_=state.X.T,
+        sparse_components_=sparse.T,
+        mean_=findings.mean,
+        scale_=findings.scale,
+        feature_names_in_=None if features is None else np.array(features),
+        explained_variance_ratio_=findings.explained_variance_ratio,
+        common_components_=None if findings.common is None else findings.common.T,
+        facts=facts | facts_of_loadings(state.X, sparse, findings),
+    )

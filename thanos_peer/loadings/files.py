@@ -1,0 +1,108 @@
+"""What a peer's loadings look like on the disk.
+
+03.npz  X, D and the sparse prox(X) as they are; polar, the nearest X with orthonormal columns; support, where the
+        sparse loadings are not zero; and as far as they are known features, mean, scale, explained_variance_ratio,
+        and common, the mean of all X
+03.csv  a row per feature: its name, its loadings x_1 to x_p, its sparse loadings s_1 to s_p
+03.json the same run in numbers
+"""
+
+import contextlib
+import csv
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import numpy as np
+from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
+
+from thanos_peer.algorithm.stiefel import polar
+from thanos_peer.block import Matrix
+from thanos_peer.durable import whole_file
+from thanos_peer.errors import DataFileError
+from thanos_peer.loadings.findings import Findings
+from thanos_peer.samples import named
+from thanos_peer.samples.npy import load_arrays
+
+LARGEST_FACTS = 2**24  # bytes
+
+
+def write_loadings(path: Path, X: Matrix, D: Matrix, sparse: Matrix, findings: Findings) -> None:
+    """Write a peer's .npz and, beside it, its .csv; each is whole or not there."""
+    arrays: dict[str, Any] = {"X": X, "D": D, "sparse": sparse, "polar": polar(X), "support": sparse != 0}
+    if findings.features is not None:
+        arrays["features"] = np.array(findings.features)
+    for name in ("mean", "scale", "common", "explained_variance_ratio"):
+        if (known := getattr(findings, name)) is not None:
+            arrays[name] = known
+    with whole_file(path.with_suffix(".csv")) as file, as_text(file) as text:
+        _write_csv(text, X, sparse, findings.features)
+    with whole_file(path) as file:
+        np.savez(file, **arrays)
+
+
+def write_facts(path: Path, facts: dict[str, Any]) -> None:
+    """Write a peer's .json."""
+    with whole_file(path) as file:
+        file.write((json.dumps(facts, indent=2) + "\n").encode())
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a summary of the network takes from a peer's .json."""
+
+    round: int
+    eta: float
+    seconds: float
+    is_done: bool
+    has_converged: bool
+    overall: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    rounds_by_phase: dict[str, int] | None = None
+    phases_cut_short: list[str] = field(default_factory=list)
+
+
+def read_facts(path: Path) -> RunFacts:
+    """Read a peer's .json, which may come from another host.
+
+    Raises:
+        DataFileError: It is damaged, or none.
+    """
+    with path.open("rb") as file:
+        content = file.read(LARGEST_FACTS)
+    try:
+        return TypeAdapter(RunFacts).validate_json(content)
+    except ValidationError as error:
+        raise DataFileError(f"{path} is not what a peer says of its run: {error.errors()[0]['msg']}") from error
+
+
+def read_block(path: Path, shape: tuple[int, int]) -> tuple[Matrix, Matrix]:
+    """Read X and D from a peer's .npz, which may come from another host.
+
+    Raises:
+        DataFileError: It is damaged, or none of this shape.
+    """
+    with named(str(path)):
+        arrays = load_arrays(path)
+        X, D = arrays.get("X"), arrays.get("D")
+        if X is None or D is None or not (X.dtype == D.dtype == np.float64 and X.shape == D.shape == shape):
+            raise DataFileError(f"is no result of this topology: X and D must be float64 of shape {shape}")
+    return X, D
+
+
+@contextlib.contextmanager
+def as_text(file: IO[bytes]) -> Iterator[io.TextIOWrapper]:
+    """The same file for text; closing it is left to whoever opened it."""
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    yield text
+    text.detach()
+
+
+def _write_csv(file: io.TextIOWrapper, X: Matrix, sparse: Matrix, features: tuple[str, ...] | None) -> None:
+    components = range(1, X.shape[1] + 1)
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["feature", *(f"x_{j}" for j in components), *(f"s_{j}" for j in components)])
+    for i, (row, sparse_row) in enumerate(zip(X, sparse, strict=True)):
+        writer.writerow([i if features is None else features[i], *row.tolist(), *sparse_row.tolist()])

@@ -1,0 +1,163 @@
+"""A peer's result, read back from its run directory."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from thanos_peer.algorithm.stiefel import polar
+from thanos_peer.block import AgentId, Matrix
+from thanos_peer.errors import ConfigError, DataFileError
+from thanos_peer.samples import check_same_features, columns_of, named
+from thanos_peer.samples.npy import load_arrays
+from thanos_peer.samples.table import finite_samples
+
+Kind: TypeAlias = Literal["dense", "polar", "sparse"]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Loadings that can be applied to samples. The names are those of scikit-learn.
+
+    Attributes:
+        components_: The loadings, (p, n): the paper's X, transposed.
+        sparse_components_: The sparse loadings, with exact zeros, (p, n).
+        mean_: What to subtract from samples, (n,); None for nothing.
+        scale_: What to divide them by then, (n,); None for nothing.
+        feature_names_in_: What the features are called, (n,); None where nobody says.
+        explained_variance_ratio_: The share of all variance that each component explains, (p,), if known.
+        common_components_: The mean of all peers' loadings, (p, n), if known: what objective, variances and
+            epsilon belong to.
+        facts: What else is known of the run, as in the .json beside the result.
+    """
+
+    components_: Matrix
+    sparse_components_: Matrix
+    mean_: Matrix | None = None
+    scale_: Matrix | None = None
+    feature_names_in_: NDArray[np.str_] | None = None
+    explained_variance_ratio_: Matrix | None = None
+    common_components_: Matrix | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many features there are."""
+        return int(self.components_.shape[1])
+
+    @property
+    def polar_components_(self) -> Matrix:
+        """The loadings moved to the nearest ones that are orthonormal to the last digits, (p, n)."""
+        return polar(self.components_.T).T
+
+    def components(self, kind: Kind = "dense") -> Matrix:
+        """The loadings as they are, moved to the nearest orthonormal ones, or sparse; (p, n)."""
+        if kind == "polar":
+            return self.polar_components_
+        return self.sparse_components_ if kind == "sparse" else self.components_
+
+    def transform(self, samples: ArrayLike, kind: Kind = "dense") -> Matrix:
+        """The components of samples, an array or a data frame: (m, n) to (m, p).
+
+        Raises:
+            DataFileError: They have another number of features, other names or another order of them, or entries
+                that are no finite numbers.
+        """
+        with named("samples"):
+            samples = self._checked_samples(samples)
+        if self.mean_ is not None:
+            samples = samples - self.mean_
+        if self.scale_ is not None:
+            samples = samples / self.scale_
+        scores: Matrix = samples @ self.components(kind).T
+        return scores
+
+    def _checked_samples(self, samples: ArrayLike) -> Matrix:
+        names, known = columns_of(samples), self.feature_names_in_
+        try:
+            rows = np.asarray(samples, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataFileError(f"cannot be made an array of numbers: {error}") from error
+        if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
+            raise DataFileError(f"of shape {rows.shape}; must be (samples, {self.n_features_in_})")
+        check_same_features(names, None if known is None else known.tolist(), as_in="the result")
+        return finite_samples(rows, first=0, features=names)
+
+
+def load_result(path: str | Path, *, peer: AgentId | None = None) -> Result:
+    """Read a result, never with pickle.
+
+    Args:
+        path: A run directory, or the .npz file of a peer.
+        peer: Whose result of a run directory; None for the first there is. All agree up to the tolerance.
+
+    Raises:
+        ConfigError: There is none.
+        DataFileError: It is damaged, or none of ours.
+    """
+    file = find_result(Path(path), peer)
+    with named(str(file)):
+        return _result_of(load_arrays(file), _facts_beside(file))
+
+
+def find_result(path: Path, peer: AgentId | None) -> Path:
+    """The .npz file of a peer in a run directory, or the file itself."""
+    if not path.is_dir():
+        if peer is not None:
+            raise ConfigError(f"{path} is the file of one peer; leave out the peer, or name the run directory")
+        return path
+    found = sorted(file for file in (path / "peers").glob("*.npz") if file.stem.isdecimal())
+    chosen = [file for file in found if peer is None or int(file.stem) == peer]
+    if not chosen:
+        whose = (
+            "" if peer is None or not found else f" of peer {peer}; there are {found[0].stem} to {found[-1].stem}"
+        )
+        raise ConfigError(f"{path}/peers holds no result{whose}")
+    return chosen[0]
+
+
+def _result_of(arrays: dict[str, NDArray[Any]], facts: dict[str, Any]) -> Result:
+    X = _checked(arrays, "X", ndim=2)
+    n, p = X.shape
+    sparse = _checked(arrays, "sparse", shape=(n, p))
+    features = arrays.get("features")
+    if features is not None and (features.shape != (n,) or features.dtype.kind != "U"):
+        raise DataFileError(f"is no result of a peer: features must be {n} strings")
+    known = {"mean": (n,), "scale": (n,), "common": (n, p), "explained_variance_ratio": (p,)}
+    numbers = {name: _checked(arrays, name, shape=shape) for name, shape in known.items() if name in arrays}
+    if "scale" in numbers and not (numbers["scale"] > 0).all():
+        raise DataFileError("is no result of a peer: scale must be positive")
+    return Result(
+        components_=X.T,
+        sparse_components_=sparse.T,
+        mean_=numbers.get("mean"),
+        scale_=numbers.get("scale"),
+        feature_names_in_=features,
+        explained_variance_ratio_=numbers.get("explained_variance_ratio"),
+        common_components_=numbers["common"].T if "common" in numbers else None,
+        facts=facts,
+    )
+
+
+def _checked(
+    arrays: dict[str, NDArray[Any]], name: str, *, ndim: int | None = None, shape: tuple[int, ...] | None = None
+) -> Matrix:
+    if name not in arrays:
+        raise DataFileError(f"is no result of a peer: it holds no {name}")
+    array = arrays[name]
+    if array.dtype != np.float64 or ndim not in (None, array.ndim) or shape not in (None, array.shape):
+        raise DataFileError(f"is no result of a peer: {name} is of type {array.dtype} and shape {array.shape}")
+    if not np.isfinite(array).all():
+        raise DataFileError(f"is no result of a peer: {name} is not finite")
+    return array
+
+
+def _facts_beside(file: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}

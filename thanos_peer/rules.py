@@ -1,0 +1,92 @@
+"""From a topology file to the rules that all agents follow, and the start that they have in common."""
+
+import numpy as np
+
+from thanos_peer.algorithm.regularizers import L1, L21, Regularizer, Zero
+from thanos_peer.algorithm.schedules import (
+    BarzilaiBorwein,
+    ConstantSmoothing,
+    ConstantStep,
+    DecreasingSmoothing,
+    Smoothing,
+    StepRule,
+)
+from thanos_peer.algorithm.stiefel import leading_left_singular_vectors, random_point
+from thanos_peer.algorithm.thanos import Parameters
+from thanos_peer.block import Matrix
+from thanos_peer.own_code import OwnRegularizer
+from thanos_peer.topology import Topology
+from thanos_peer.topology.data import read_start, synthetic_samples
+
+FIRST_STEP = 0.1  # for samples of norm 1
+
+
+def parameters_of(topology: Topology, size: float | None = None) -> Parameters:
+    """Beta, step and smoothing.
+
+    Args:
+        topology: Where they stand.
+        size: ||A||_2^2 of all samples, as far as the network knows; needed where they are to follow from it.
+    """
+    beta = topology.algorithm.beta
+    if beta == "auto":
+        beta = _known(size) / topology.d
+    return Parameters(beta, _step_rule(topology, size), smoothing_of(topology))
+
+
+def regularizer_of(topology: Topology, *, mu: float) -> Regularizer:
+    """mu r(X), with the r of the topology."""
+    kinds: dict[str, type[L1 | L21]] = {"l1": L1, "l21": L21}
+    regularizer = topology.problem.regularizer
+    if regularizer == "none":
+        return Zero()
+    return kinds[regularizer](mu) if regularizer in kinds else OwnRegularizer(topology, mu)
+
+
+def share_of_regularizer(topology: Topology) -> Regularizer:
+    """What each agent has of it: mu r(X) / d."""
+    return regularizer_of(topology, mu=(topology.problem.mu or 0.0) / topology.d)
+
+
+def start_of(topology: Topology) -> Matrix:
+    """The X^(0) that follows from the file alone, (n, p); with DESTINY that is where the search begins."""
+    n, p, start = topology.problem.n, topology.problem.p, topology.algorithm.start
+    if start.kind == "file":
+        return read_start(topology.directory / start.path, n=n, p=p)
+    if start.kind in ("random", "destiny"):
+        return random_point(n, p, np.random.default_rng(start.seed))
+    data = topology.problem.data
+    assert data.kind == "synthetic", "checked when the file was loaded"  # noqa: S101
+    samples = np.vstack(synthetic_samples(data, n=n, d=topology.d))
+    return leading_left_singular_vectors(samples.T, p)
+
+
+def needs_size(topology: Topology) -> bool:
+    """Whether something in the file is to follow from how large all samples are together."""
+    algorithm, data = topology.algorithm, topology.problem.data
+    return (
+        "auto" in (algorithm.beta, getattr(algorithm.step, "first", None), getattr(data, "overall", None))
+        or algorithm.start.kind == "destiny"
+    )
+
+
+def _known(size: float | None) -> float:
+    assert size is not None, "the phase that finds it comes before"  # noqa: S101
+    return size
+
+
+def _step_rule(topology: Topology, size: float | None) -> StepRule:
+    step = topology.algorithm.step
+    if step.rule == "constant":
+        return ConstantStep(step.eta)
+    return BarzilaiBorwein(FIRST_STEP / _known(size) if step.first == "auto" else step.first)
+
+
+def smoothing_of(topology: Topology) -> Smoothing:
+    """The rule for sigma."""
+    smoothing = topology.algorithm.smoothing
+    if smoothing is None:  # DESTINY: nothing to smooth, any sigma will do
+        return ConstantSmoothing(1.0)
+    if smoothing.rule == "constant":
+        return ConstantSmoothing(smoothing.sigma)
+    return DecreasingSmoothing(smoothing.sigma0, smoothing.exponent)

@@ -1,0 +1,303 @@
+"""What survives a kill -9: the memory of one peer's agent, in files of its own.
+
+A checkpoint is one file, ID-ROUND.ckpt, or ID-eEPOCH-ROUND.ckpt once the tracking has been started again:
+
+    8 bytes   THANOSCK
+    4 bytes   version of this format, little-endian
+    32 bytes  SHA-256 of the version and the body
+    the body  msgpack: digest of the topology, agent, n, p, state, word on stopping, blocks said, fallbacks, epoch,
+              the neighbors that are done, phase, when it began, findings, and the digest of the samples
+
+Invariants:
+1. A file gets its name only when it is whole: written under another name, flushed to the disk (unless only a
+   killed process is to be survived), renamed, and the directory flushed.
+2. The two latest are kept, and neighbors are told the earlier of them as the fallback: so one of them may be
+   damaged and the run still goes on with the same bits. Those of earlier epochs are never gone on from.
+3. Whatever is read is checked against the SHA-256, the topology, the agent and the shape before it is used, and
+   against the samples once they have been read (`tie_to`).
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import msgpack
+import numpy as np
+
+from thanos_peer.agent import Memory
+from thanos_peer.algorithm.thanos import AgentState
+from thanos_peer.block import AgentId, Block, Matrix, StopWord
+from thanos_peer.durable import make_directory, whole_file
+from thanos_peer.errors import CheckpointError
+from thanos_peer.topology import Topology
+
+log = logging.getLogger("thanos_peer")
+
+MAGIC = b"THANOSCK"
+VERSION = 4
+KEPT = 2
+_HEAD = len(MAGIC) + 4 + 32
+_ON_PURPOSE = "--fresh starts anew, on purpose"
+
+
+class DamagedError(Exception):
+    """A checkpoint that is not what was written; an earlier one may do."""
+
+
+class CheckpointStore:
+    """The checkpoints of one peer; nobody else may use them while it is open.
+
+    Args:
+        directory: Where they lie, those of other peers among them.
+        topology: What all agree on.
+        agent: Whose they are.
+        is_flushed: Whether to survive a power cut, not only a killed process.
+
+    Raises:
+        CheckpointError: The directory cannot be used, or the same peer runs already.
+    """
+
+    def __init__(self, directory: Path, topology: Topology, agent: AgentId, *, is_flushed: bool) -> None:
+        self.directory, self._topology, self._agent, self._is_flushed = directory, topology, agent, is_flushed
+        self._stem = str(agent)
+        self._samples = ""
+        self._loaded: tuple[Path, str] | None = None  # what was gone on from, and the digest of its samples
+        try:
+            make_directory(directory, is_flushed=is_flushed)
+            lock = directory / f"{self._stem}.lock"
+            self._lock = os.open(lock, os.O_RDONLY | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot keep the state in {directory}: {error.strerror}; give a directory that can be written to "
+                "with --state"
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            pid = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._lock)
+            if not isinstance(error, BlockingIOError):
+                raise _cannot_save(lock, error) from error
+            raise CheckpointError(
+                f"peer {agent} runs already with the state in {directory} (process {pid}); "
+                "stop it first, or give this one another directory with --state"
+            ) from error
+        with contextlib.suppress(OSError):  # who holds it is for messages only
+            lock.write_text(f"{os.getpid()}\n", encoding="ascii")
+            for unfinished in directory.glob(f"{self._stem}-*.new"):  # what a kill in the middle of saving leaves
+                unfinished.unlink()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        os.close(self._lock)
+
+    def files(self) -> list[Path]:
+        """The checkpoints, earliest first."""
+        return checkpoints_in(self.directory, self._agent)
+
+    def load(self, *, or_nothing: bool = False) -> Memory | None:
+        """The latest memory that is intact; None if there is none at all.
+
+        Args:
+            or_nothing: Whether to give the state up for lost, and set it aside, if none is intact.
+
+        Raises:
+            CheckpointError: There are checkpoints, but of another topology or version, or none is intact.
+        """
+        files, damaged = self._of_the_latest_epoch(), []
+        for number, path in reversed(list(enumerate(files))):
+            try:
+                memory = self._read(path)
+            except DamagedError as error:
+                log.warning("%s is damaged (%s)", path, error)
+                damaged.append(path)
+                continue
+            _set_aside(damaged)
+            return replace(memory, fallback=_round_of(files[number - 1])) if number else memory
+        if files and or_nothing:
+            _set_aside(self.files())
+        elif files:
+            raise CheckpointError(
+                f"no checkpoint of peer {self._agent} in {self.directory} is intact "
+                f"({', '.join(path.name for path in files)}); bring one back, or give the state up for lost "
+                f"with --restart-tracking; {_ON_PURPOSE}"
+            )
+        return None
+
+    def _of_the_latest_epoch(self) -> list[Path]:
+        """From an earlier epoch there is no way on: it would lead to a second, other start of the latest one."""
+        files = self.files()
+        return [path for path in files if _epoch_of(path) == _epoch_of(files[-1])]
+
+    def tie_to(self, samples: str, file: Path | None) -> None:
+        """Have what is saved from now on belong to these samples.
+
+        Args:
+            samples: Their digest; empty where they follow from the topology.
+            file: Where they were read.
+
+        Raises:
+            CheckpointError: What was loaded belongs to others.
+        """
+        if self._loaded is not None and self._loaded[1] != samples:
+            raise CheckpointError(
+                f"{self._loaded[0]} was made with other samples than those in {file}, which cannot go on from "
+                f"it: bring back the data file that this peer began with; {_ON_PURPOSE}, then at all peers"
+            )
+        self._samples = samples
+
+    def save(self, memory: Memory) -> None:
+        """Write a checkpoint, and remove those no longer needed.
+
+        Raises:
+            CheckpointError: It could not be written; the earlier ones are as they were.
+        """
+        epoch = f"e{memory.epoch}-" if memory.epoch else ""
+        path = self.directory / f"{self._stem}-{epoch}{memory.state.k:012}.ckpt"
+        try:
+            make_directory(self.directory, is_flushed=self._is_flushed)
+            with whole_file(path, is_flushed=self._is_flushed) as file:
+                file.write(self._encode(memory))
+            of_this_epoch = [each for each in self.files() if _epoch_of(each) == memory.epoch]
+            for old in of_this_epoch[:-KEPT]:
+                old.unlink(missing_ok=True)
+        except OSError as error:
+            raise _cannot_save(path, error) from error
+
+    def clear(self) -> None:
+        """Remove all checkpoints of this peer."""
+        self.forget_epochs_before(None)
+
+    def forget_epochs_before(self, epoch: int | None) -> None:
+        """Remove the checkpoints of earlier epochs, from which there is no way on; None removes all."""
+        with contextlib.suppress(OSError):
+            for path in self.files():
+                if epoch is None or _epoch_of(path) < epoch:
+                    path.unlink(missing_ok=True)
+
+    # ------------------------------------------------------------------ the format
+
+    def _encode(self, memory: Memory) -> bytes:
+        state, problem = memory.state, self._topology.problem
+        body: bytes = msgpack.packb(
+            [
+                self._topology.digest,
+                self._agent,
+                [problem.n, problem.p],
+                [state.k, state.eta, _bytes(state.X, state.D), _bytes(state.H)],
+                list(memory.stop),
+                [[b.k, b.eta, list(b.stop), b.fallback, _bytes(b.X, b.D)] for b in memory.said],
+                sorted(memory.fallbacks.items()),
+                memory.epoch,
+                sorted(memory.done),
+                [memory.phase, memory.began],
+                [[name, list(found.shape), _bytes(found)] for name, found in sorted(memory.findings.items())],
+                self._samples,
+            ]
+        )
+        version = VERSION.to_bytes(4, "little")
+        return MAGIC + version + hashlib.sha256(version + body).digest() + body
+
+    def _read(self, path: Path) -> Memory:
+        try:
+            content = path.read_bytes()
+        except PermissionError as error:
+            raise CheckpointError(
+                f"{path} may not be read by this user; start this peer as the one who wrote it"
+            ) from error
+        except OSError as error:
+            raise DamagedError(f"cannot be read: {error.strerror}") from error
+        if len(content) < _HEAD or not content.startswith(MAGIC):
+            raise DamagedError("it does not begin like a checkpoint")
+        raw, body = content[len(MAGIC) : len(MAGIC) + 4], content[_HEAD:]
+        is_intact = hashlib.sha256(raw + body).digest() == content[_HEAD - 32 : _HEAD]
+        version = int.from_bytes(raw, "little")
+        if not is_intact:
+            raise DamagedError("its content does not fit its checksum")
+        if version != VERSION:
+            raise CheckpointError(
+                f"{path} has format {version}, this version reads format {VERSION}; "
+                f"go on with the version that wrote it; {_ON_PURPOSE}"
+            )
+        return self._decode(path, msgpack.unpackb(body, use_list=False))
+
+    def _decode(self, path: Path, fields: Any) -> Memory:
+        digest, agent, (n, p), (k, eta, numbers, cached), *rest = fields
+        if digest != self._topology.digest or agent != self._agent:
+            raise CheckpointError(
+                f"{path} is of peer {agent} of the topology {digest[:16]}, this is peer {self._agent} of "
+                f"{self._topology.digest[:16]} ({self._topology.file}), which cannot go on from it: use the "
+                f"topology file it began with, or another directory with --state; {_ON_PURPOSE}"
+            )
+        stop, said, fallbacks, epoch, done, (phase, began), findings, samples = rest
+        self._loaded = path, samples
+        X, D = _matrices(numbers, 2, n, p)
+        H = _matrices(cached, 1, -1, p)[0]
+        blocks = []
+        for at, step, word, fallback, pair in said:
+            X_said, D_said = _matrices(pair, 2, n, p)
+            blocks.append(Block(at, X_said, D_said, step, StopWord(*word), fallback))
+        found = {name: _array(raw, shape) for name, shape, raw in findings}
+        return Memory(
+            AgentState(k, X, D, H, eta),
+            StopWord(*stop),
+            tuple(blocks),
+            dict(fallbacks),
+            k,
+            epoch,
+            frozenset(done),
+            phase,
+            began,
+            found,
+        )
+
+
+def _set_aside(damaged: Iterable[Path]) -> None:
+    with contextlib.suppress(OSError):
+        for path in damaged:
+            path.replace(path.with_suffix(".damaged"))
+
+
+def checkpoints_in(directory: Path, agent: AgentId) -> list[Path]:
+    """The checkpoints of a peer in a directory, earliest first."""
+    pattern = re.compile(rf"{agent}-(?:e\d+-)?\d+\.ckpt")
+    paths = directory.iterdir() if directory.is_dir() else iter(())
+    found = [path for path in paths if pattern.fullmatch(path.name)]
+    return sorted(found, key=lambda path: (_epoch_of(path), _round_of(path)))
+
+
+def _round_of(path: Path) -> int:
+    return int(path.stem.rsplit("-", 1)[1])
+
+
+def _epoch_of(path: Path) -> int:
+    epoch = re.search(r"-e(\d+)-", path.name)
+    return int(epoch[1]) if epoch else 0
+
+
+def _bytes(*matrices: Matrix) -> bytes:
+    return np.array(matrices, dtype="<f8").tobytes()
+
+
+def _array(raw: bytes, shape: tuple[int, ...]) -> Matrix:
+    return np.frombuffer(raw, dtype="<f8").reshape(shape).astype(np.float64, copy=False)
+
+
+def _matrices(raw: bytes, count: int, n: int, p: int) -> Matrix:
+    return _array(raw, (count, n, p))
+
+
+def _cannot_save(path: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"cannot save the state to {path}: {error.strerror or error}; nothing is lost: mend it and start this "
+        "peer again with the same command, the others wait"
+    )

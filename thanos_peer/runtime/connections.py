@@ -1,0 +1,258 @@
+"""Who is connected to a peer: how many, and how much each may have said without saying a whole message.
+
+ZeroMQ limits neither. Its monitor tells the descriptor of each connection that it accepts, and a frame tells the
+one that it came by. Rules, with keys and without:
+
+1. A connection by which nothing has come yet may be a stranger's. There are MOST_STRANGERS of them at most; one
+   more, and the oldest is cut off, of the address that has the most: whoever floods cuts off himself first.
+2. Each neighbor has MOST_LINKS connections at most; one more, and one of its own is cut off. Without keys nobody
+   knows whose they are, so it is MOST_LINKS for each neighbor, all together.
+3. A message is one frame. ZeroMQ would keep the parts of a larger one until the last has come, and its limits
+   count whole messages only; so whoever has sent more bytes than its queue and the kernel's buffer hold, and no
+   whole message among them, is cut off, as is whoever ends a message of several parts.
+4. Nothing here waits, and no callback does more than MOST_AT_ONCE things, so that a flood cannot stop the rounds.
+   What it has not looked at yet fills ZeroMQ's queue of news, and then ZeroMQ stops accepting.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+import zmq
+
+from thanos_peer.block import AgentId
+
+log = logging.getLogger("thanos_peer")
+
+MOST_STRANGERS = 256
+MOST_LINKS = 4
+MOST_AT_ONCE = 64
+MOST_NEWS = 10_000  # more than ZeroMQ's queue holds
+NOTICES = 10.0  # seconds between two lines about strangers
+LOOK = 0.1  # seconds between two looks at how much has come
+STRANGERS_BYTES, SHARES = 2**26, 8  # what strangers may have said together, or as much as so many that are known
+HEARTBEATS = 256  # bytes a second that ZeroMQ's own say by a connection, at most
+NO_HANDSHAKE = "it ended before a handshake"
+BYTES_RECEIVED = struct.Struct("=128xQ")  # in Linux's struct tcp_info
+_NOBLOCK = int(zmq.NOBLOCK)
+_TCP_INFO = getattr(socket, "TCP_INFO", -1)  # an option that no other system knows
+_WATCHED = int(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+
+Crowd = dict[int, str]  # descriptors and addresses, in order of arrival
+
+
+class Connections:
+    """Watches over an inbox that is not bound yet; use it inside a running event loop.
+
+    Args:
+        inbox: Whose connections they are.
+        known: Who may speak: the neighbors, and the peer itself.
+        has_keys: Whether it is known who speaks.
+        most_unread: Bytes that may have come by a connection and not been taken, besides what the kernel holds.
+    """
+
+    def __init__(
+        self, inbox: "zmq.Socket[bytes]", known: Collection[AgentId], *, has_keys: bool, most_unread: int
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._inbox, self._most_unread = inbox, most_unread
+        self._strangers: Crowd = {}
+        self._links: dict[AgentId | None, Crowd] = {}  # of whoever has spoken; without keys all are nobody's
+        self._most_links = MOST_LINKS if has_keys else MOST_LINKS * len(known)
+        self._turn: list[int] = []  # who is to be looked at next
+        self._handles: dict[int, socket.socket] = {}  # on ZeroMQ's own descriptors: looked at, and never closed
+        self._counts: dict[int, int] = {}  # how many bytes have come by each
+        self._marks: dict[int, tuple[int, float]] = {}  # how much had come, and when, as all was well
+        self._suspects: set[int] = set()
+        self._is_in_parts = False
+        self.refused = 0
+        self.latest = NO_HANDSHAKE  # what was wrong with the stranger that leaves next
+        self._noticed = -NOTICES
+        self._news = inbox.get_monitor_socket(_WATCHED)
+        self._loop.add_reader(self._news.fileno(), self._watch)
+        self._loop.call_soon(self._watch)  # the descriptor speaks up only after a read that found nothing
+        self._looking = self._loop.call_later(LOOK, self._look)
+
+    def is_whole(self, frame: zmq.Frame, speaker: AgentId | None) -> bool:
+        """Note by which connection a frame has come; whether it is a message, and not a part of one."""
+        was_in_parts, self._is_in_parts = self._is_in_parts, frame.more
+        if frame.more or was_in_parts:
+            if not was_in_parts and (descriptor := descriptor_of(frame)) is not None:
+                self._show_out(descriptor, "it sent a message of several parts")
+            return False
+        if (self._strangers or self._suspects) and (descriptor := descriptor_of(frame)) is not None:
+            self._suspects.discard(descriptor)
+            if descriptor in self._strangers:
+                links = self._links.setdefault(speaker, {})
+                links[descriptor] = self._strangers.pop(descriptor)
+                if len(links) > self._most_links:
+                    self._cut_one_of(links)
+        return True
+
+    def _watch(self) -> None:
+        """Follow who comes and goes."""
+        with contextlib.suppress(zmq.Again):
+            for _ in range(MOST_AT_ONCE):
+                if self._news.closed:
+                    return
+                event, value = struct.unpack("=HI", self._news.recv_multipart(_NOBLOCK)[0])
+                if event == zmq.EVENT_ACCEPTED:
+                    self._let_wait(value)
+                elif event == zmq.EVENT_DISCONNECTED:
+                    if value in self._strangers:
+                        self.refuse(self.latest)
+                    self._forget(value)
+            self._loop.call_soon(self._watch)
+
+    def _let_wait(self, descriptor: int) -> None:
+        self._forget(descriptor)
+        self._strangers[descriptor] = _address_of(descriptor)
+        if len(self._strangers) > MOST_STRANGERS:
+            crowded = self._cut_one_of(self._strangers)
+            self.refuse(f"more than {MOST_STRANGERS} say nothing, most of them from {crowded or 'somewhere'}")
+
+    def _forget(self, descriptor: int) -> None:
+        for crowd in self._crowds():
+            crowd.pop(descriptor, None)
+        if (handle := self._handles.pop(descriptor, None)) is not None:
+            handle.detach()
+        self._counts.pop(descriptor, None)
+        self._marks.pop(descriptor, None)
+        self._suspects.discard(descriptor)
+
+    def _crowds(self) -> Iterator[Crowd]:
+        yield self._strangers
+        yield from self._links.values()
+
+    def _look(self) -> None:
+        """Cut off whoever says more and more, and no whole message."""
+        self._looking = self._loop.call_later(LOOK, self._look)
+        if not self._turn:
+            self._turn = [descriptor for crowd in self._crowds() for descriptor in crowd]
+        now, self._turn, turn = time.monotonic(), self._turn[MOST_AT_ONCE:], self._turn[:MOST_AT_ONCE]
+        for descriptor in turn:
+            if self._says_too_much(descriptor, now):
+                self._show_out(descriptor, "it goes on and on without a whole message")
+        if self._strangers:
+            self._show_out_those_that_say_the_most()
+
+    def _show_out_those_that_say_the_most(self) -> None:
+        """Cut off strangers until what they have said together is little enough."""
+        counts = sorted((self._counts.get(descriptor, 0), descriptor) for descriptor in self._strangers)
+        total, most = sum(count for count, _ in counts), max(STRANGERS_BYTES, SHARES * self._most_unread)
+        while total > most and counts:
+            count, largest = counts.pop()
+            total -= count
+            self._show_out(largest, "strangers say very much and no whole message")
+
+    def _show_out(self, descriptor: int, why: str) -> None:
+        address = next((crowd[descriptor] for crowd in self._crowds() if descriptor in crowd), "")
+        self._cut(descriptor)
+        self._forget(descriptor)
+        self.refuse(f"{why}, from {address or 'somewhere'}")
+
+    def _says_too_much(self, descriptor: int, now: float) -> bool:
+        """Whether it has been more than may wait in queues, twice: after the first time its frames are watched."""
+        try:
+            connection = self._handles.get(descriptor) or self._handles.setdefault(
+                descriptor, socket.socket(fileno=descriptor)
+            )
+            count = self._counts[descriptor] = _received(connection)
+        except OSError:  # it is gone, or local
+            return False
+        before, since = self._marks.setdefault(descriptor, (0, now))
+        more = count - before - HEARTBEATS * (now - since)
+        if more <= self._most_unread:
+            return False
+        if more <= self._most_unread + connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF):
+            return False
+        if descriptor in self._suspects:
+            return True
+        self._suspects.add(descriptor)
+        self._marks[descriptor] = count, now
+        return False
+
+    def _cut_one_of(self, crowd: Crowd) -> str:
+        """Cut off the oldest of the address that has the most; returns that address."""
+        crowded, _ = Counter(crowd.values()).most_common(1)[0]
+        oldest = next(each for each, address in crowd.items() if address == crowded)
+        self._forget(oldest)
+        self._cut(oldest)
+        return crowded
+
+    def _cut(self, descriptor: int) -> None:
+        """Close a connection under ZeroMQ's hands, unless the number means something else by now."""
+        endpoint = self._inbox.getsockopt_string(zmq.LAST_ENDPOINT)
+        with contextlib.suppress(OSError), _connection(descriptor) as connection:
+            here = connection.getsockname()
+            end = f":{here[1]}" if isinstance(here, tuple) else os.fsdecode(here).lstrip("\0")
+            if end and endpoint.endswith(end):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def refuse(self, what: str) -> None:
+        """Count who did not get in, or was shown out, and say so now and then."""
+        self.refused += 1
+        self.latest = NO_HANDSHAKE
+        now = time.monotonic()
+        if now - self._noticed >= NOTICES:
+            self._noticed = now
+            log.warning("%d connection(s) so far did not get in; the latest: %s", self.refused, what)
+
+    def close(self) -> None:
+        """Stop watching, before the inbox is closed.
+
+        ZeroMQ's thread would wait for ever to tell news that nobody takes, so the queue is emptied before it is
+        told to stop.
+        """
+        self._looking.cancel()
+        for handle in self._handles.values():
+            handle.detach()
+        self._handles.clear()
+        self._loop.remove_reader(self._news.fileno())
+        with contextlib.suppress(zmq.Again):
+            for _ in range(MOST_NEWS):
+                self._news.recv_multipart(_NOBLOCK)
+        self._inbox.disable_monitor()
+        self._news.close(linger=0)
+
+
+def descriptor_of(frame: zmq.Frame) -> int | None:
+    """By which connection a frame has come; None if ZeroMQ does not know, as with its oldest protocols.
+
+    Where it does not, a property of that name that the sender has made up takes its place: anything.
+    """
+    try:
+        descriptor = int(frame["__fd"])
+    except (zmq.ZMQError, ValueError):
+        return None
+    return descriptor if 0 <= descriptor < 2**31 else None
+
+
+def _connection(descriptor: int) -> socket.socket:
+    """A second handle on a connection; OSError if it is gone, or no socket."""
+    second = os.dup(descriptor)
+    try:
+        return socket.socket(fileno=second)
+    except OSError:
+        os.close(second)
+        raise
+
+
+def _received(connection: socket.socket) -> int:
+    """How many bytes have come by a connection; OSError where nobody counts: by a local one, or without Linux."""
+    raw = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, BYTES_RECEIVED.size)
+    return int(BYTES_RECEIVED.unpack(raw)[0]) if len(raw) == BYTES_RECEIVED.size else 0
+
+
+def _address_of(descriptor: int) -> str:
+    """The host at the other end; nothing if that is this host, or if it has hung up already."""
+    with contextlib.suppress(OSError), _connection(descriptor) as connection:
+        name = connection.getpeername()
+        return str(name[0]) if isinstance(name, tuple) else ""
+    return ""

@@ -1,0 +1,209 @@
+"""What a peer's samples amount to: all that PCA needs of them, gathered in bounded memory."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thanos_peer.block import Matrix
+from thanos_peer.errors import DataFileError
+from thanos_peer.samples.files import open_table
+from thanos_peer.samples.names import name_of
+from thanos_peer.samples.table import check_shape, finite_samples, rows_per_chunk
+
+
+class Spread(NamedTuple):
+    """Samples moved and scaled, in whichever form is smaller; the other is None.
+
+    Attributes:
+        A: A column per sample, (n, m).
+        gram: AA', (n, n).
+    """
+
+    A: Matrix | None
+    gram: Matrix | None
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """What a peer's samples amount to: all that PCA needs of them.
+
+    Attributes:
+        count: How many there are, m.
+        mean: Of each feature, (n,).
+        gram: The sum of (x - mean)(x - mean)', (n, n); None where the rows are kept.
+        rows: The samples, (m, n), kept where m < n: they are smaller than the Gram matrix.
+        features: What the columns are called, where the file says so.
+        is_constant: Which columns hold the same number in every row, (n,).
+        digest: SHA-256 of the samples, in hex: the same for the same numbers in any format, on any machine.
+    """
+
+    count: int
+    mean: Matrix
+    gram: Matrix | None
+    rows: Matrix | None
+    features: tuple[str, ...] | None
+    is_constant: NDArray[np.bool_]
+    digest: str
+
+    @property
+    def columns(self) -> int:
+        """How many features there are, n."""
+        return len(self.mean)
+
+    def about(self, center: Matrix | None = None, scale: Matrix | None = None) -> Spread:
+        """The samples moved by a center, (n,), and divided by a scale, (n,).
+
+        Args:
+            center: What becomes 0; None leaves the samples where they are.
+            scale: What becomes 1; None leaves their size as it is.
+        """
+        if self.rows is None:
+            return Spread(None, self.gram_about(center, scale))
+        moved = self.rows if center is None else self.rows - center
+        return Spread((moved if scale is None else moved / scale).T, None)
+
+    def gram_about(self, center: Matrix | None = None, scale: Matrix | None = None) -> Matrix:
+        """The sum of zz' over z = (x - center) / scale, (n, n): gram + m (mean - center)(mean - center)'."""
+        if self.gram is None:
+            A = self.about(center, scale).A
+            assert A is not None, "rows or a Gram matrix are there"  # noqa: S101
+            product: Matrix = A @ A.T
+            return product
+        offset = self.mean if center is None else self.mean - center
+        moved = self.gram + self.count * np.outer(offset, offset)
+        return moved if scale is None else moved / np.outer(scale, scale)
+
+    def squares_about(self, center: Matrix | None = None) -> Matrix:
+        """The sum of (x - center)^2 of each feature, (n,): the diagonal of `gram_about`, without the rest."""
+        if self.rows is not None:
+            moved = self.rows if center is None else self.rows - center
+            kept: Matrix = np.square(moved).sum(axis=0)
+            return kept
+        assert self.gram is not None, "rows or a Gram matrix are there"  # noqa: S101
+        offset = self.mean if center is None else self.mean - center
+        squares: Matrix = np.diagonal(self.gram) + self.count * offset**2
+        return squares
+
+    def constant_columns(self) -> tuple[int, ...]:
+        """The columns that hold the same number in every row, from 0."""
+        return tuple(np.flatnonzero(self.is_constant).tolist())
+
+
+def read_moments(path: Path, *, n: int | None = None) -> Moments:
+    """Read a data file of any format, chunk by chunk.
+
+    The same samples give the same bits, whatever the format.
+
+    Args:
+        path: The file.
+        n: How many features it must have; None for any number.
+
+    Raises:
+        DataFileError: It cannot be read or used; the message says what is wrong, not whose file it is.
+    """
+    with open_table(path, n=n) as table:
+        gathered = Gathered(table.columns)
+        for chunk in table.chunks:
+            gathered.add(chunk)
+    return gathered.moments(table.features)
+
+
+class Gathered:
+    """Moments in the making: chunks are kept as long as they are smaller than the Gram matrix, then merged."""
+
+    def __init__(self, columns: int) -> None:
+        self._kept: list[Matrix] = []
+        self._gram: Matrix | None = None
+        self._count, self._kept_count = 0, 0
+        self._mean = np.zeros(columns)
+        self._first: Matrix | None = None
+        self._is_constant = np.ones(columns, dtype=np.bool_)
+        self._digest = _digest_of(columns)
+
+    def add(self, chunk: Matrix) -> None:
+        """Take in some samples, (rows, n)."""
+        self._digest.update(np.ascontiguousarray(chunk, dtype="<f8").data)
+        if self._first is None:
+            self._first = chunk[0].copy()
+        self._is_constant &= (chunk == self._first).all(axis=0)
+        self._kept.append(chunk)
+        self._kept_count += len(chunk)
+        if self._count + self._kept_count >= chunk.shape[1]:
+            for kept in self._kept:
+                self._merge(kept)
+            self._kept, self._kept_count = [], 0
+
+    def _merge(self, chunk: Matrix) -> None:
+        """Two sets of centered moments as one (Chan, Golub and LeVeque): exact, and no large numbers cancel."""
+        before, total = self._count, self._count + len(chunk)
+        with np.errstate(over="ignore", invalid="ignore"):  # found at the end
+            mean = chunk.mean(axis=0)
+            apart = mean - self._mean
+            centered = np.vstack([chunk - mean, np.sqrt(before * len(chunk) / total) * apart])
+            product = centered.T @ centered
+            self._gram = product if self._gram is None else np.add(self._gram, product, out=self._gram)
+            self._mean += (len(chunk) / total) * apart
+        self._count = total
+
+    def moments(self, features: tuple[str, ...] | None) -> Moments:
+        """What all chunks amount to.
+
+        Raises:
+            DataFileError: There were none, or their squares are too large for double precision.
+        """
+        if self._first is None:
+            raise DataFileError("has no samples; must hold a row per sample")
+        rows, mean = None, self._mean
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self._gram is None:
+                rows = np.concatenate(self._kept)
+                mean = rows.mean(axis=0)
+                _check_size(np.square(rows).sum(axis=0), features)
+            else:
+                _check_size(np.diagonal(self._gram) + self._count * np.square(mean), features)
+        mean[self._is_constant] = self._first[self._is_constant]  # not off by a rounding error
+        if self._gram is not None:
+            self._gram[self._is_constant, :] = 0.0
+            self._gram[:, self._is_constant] = 0.0
+        count = self._count + self._kept_count
+        return Moments(count, mean, self._gram, rows, features, self._is_constant, self._digest.hexdigest())
+
+
+def samples_digest(rows: Matrix) -> str:
+    """The digest that `Moments` has of these samples."""
+    digest = _digest_of(rows.shape[1])
+    digest.update(np.ascontiguousarray(rows, dtype="<f8").data)
+    return digest.hexdigest()
+
+
+def _digest_of(columns: int) -> "hashlib._Hash":
+    return hashlib.sha256(columns.to_bytes(8, "little"))
+
+
+def _check_size(sums: Matrix, features: tuple[str, ...] | None) -> None:
+    if not np.isfinite(sums).all():
+        name = name_of(int(np.flatnonzero(~np.isfinite(sums))[0]), features)
+        raise DataFileError(f"has numbers in {name} whose squares overflow; scale them down")
+
+
+def moments_of_rows(
+    rows: NDArray[Any], features: tuple[str, ...] | None = None, *, n: int | None = None
+) -> Moments:
+    """What samples in memory amount to, with the bits of the same samples in a file; they are copied.
+
+    Raises:
+        DataFileError: They are no table of finite numbers, or have another number of columns than n.
+    """
+    check_shape(rows.shape, n)
+    if rows.dtype.kind not in "biuf":
+        raise DataFileError(f"has entries of type {rows.dtype}; must be real numbers")
+    count, columns = rows.shape
+    gathered = Gathered(columns)
+    for start in range(0, count, rows_per_chunk(columns)):
+        part = rows[start : start + rows_per_chunk(columns)]
+        gathered.add(finite_samples(part, first=start, features=features))
+    return gathered.moments(features)
