@@ -12,6 +12,7 @@ from thanos_peer import __version__
 from thanos_peer.cli.chaos import chaos_command
 from thanos_peer.cli.features import features_command
 from thanos_peer.cli.keys import keys_group
+from thanos_peer.cli.report import report_command
 from thanos_peer.cli.reproduce import reproduce_command
 from thanos_peer.cli.run import run_command, verify_command
 from thanos_peer.cli.simulate import simulate_command
@@ -90,6 +91,7 @@ for command in (
     start_command,
     status_command,
     features_command,
+    report_command,
     transform_command,
     reproduce_command,
 ):

@@ -1,0 +1,142 @@
+"""What a report finds out from a run: loadings, what sparsity costs in variance, who waited for whom."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thanos_peer.algorithm.stiefel import orthonormal_basis, polar
+from thanos_peer.block import AgentId, Matrix
+from thanos_peer.errors import ConfigError
+from thanos_peer.problem import Instance, build
+from thanos_peer.report.reading import Run
+from thanos_peer.results import explained
+from thanos_peer.rules import share_of_regularizer, smoothing_of
+from thanos_peer.topology import load
+
+STEPS = 80  # points of a curve, at most
+LARGEST_DATA = 10_000_000  # numbers in all samples together; more is not made for one curve
+LARGEST_FILES = 8 * LARGEST_DATA  # bytes in all data files together; more is not read for it either
+
+
+def mean_of(run: Run) -> Matrix | None:
+    """The mean X of all peers that left one, (n, p)."""
+    return np.mean([run.X[i] for i in sorted(run.X)], axis=0) if run.X else None
+
+
+def has_own_regularizer(run: Run) -> bool:
+    """Whether its prox is not known here: a report runs nobody's code."""
+    return "problem.regularizer" in run.topology.problem.own_code()
+
+
+def loadings_of(run: Run) -> Matrix | None:
+    """prox of the mean X, (n, p), as the summary counts its non-zeros; the mean itself where prox is not known."""
+    mean, k = mean_of(run), run.last_round
+    if mean is None or k is None:
+        return None
+    if has_own_regularizer(run):
+        return mean
+    return share_of_regularizer(run.topology).prox(mean, smoothing_of(run.topology).sigma(k))
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """How much variance is explained when only the largest loadings are kept.
+
+    Attributes:
+        kept: How many are kept, increasing.
+        shares: The share of the variance for each; empty like `kept` if the data is not at hand.
+    """
+
+    kept: Matrix
+    shares: Matrix
+
+
+def trade_off_of(run: Run) -> TradeOff:
+    """Keep the m largest loadings of the mean on the manifold, for m from 1 to all."""
+    mean, instance = mean_of(run), instance_of(run)
+    if mean is None or instance is None:
+        return TradeOff(np.array([]), np.array([]))
+    X = polar(mean)
+    kept = np.unique(np.geomspace(1, X.size, STEPS).round().astype(int))
+    order = np.argsort(-np.abs(X), axis=None, kind="stable")
+    return TradeOff(kept, np.array([explained(instance, _keep(X, order[:m])) for m in kept]))
+
+
+class End(NamedTuple):
+    """Where a run has ended: the non-zeros of its sparse result, and the shares that it and X explain."""
+
+    nonzeros: int
+    sparse: float
+    dense: float
+
+
+def end_of(run: Run) -> End | None:
+    """By the summary, or else by the first peer that knows; None if nobody does."""
+    summary = run.summary
+    ends = [
+        (facts.nonzeros, facts.sparse_explained_variance, facts.explained_variance)
+        for _, facts in sorted(run.facts.items())
+    ]
+    if summary is not None:
+        ends = [([summary.nonzeros], summary.sparse_variance_explained, summary.variance_explained)]
+    return next(
+        (
+            End(sum(nonzeros), sparse, dense)
+            for nonzeros, sparse, dense in ends
+            if sparse is not None and dense is not None
+        ),
+        None,
+    )
+
+
+def _keep(X: Matrix, places: NDArray[np.intp]) -> Matrix:
+    """An orthonormal basis of what is left of X when all but some places are zero."""
+    sparse = np.zeros(X.size)
+    sparse[places] = X.ravel()[places]
+    return orthonormal_basis(sparse.reshape(X.shape))
+
+
+def instance_of(run: Run) -> Instance | None:
+    """The problem with its data, if that is on this machine and is still the same problem."""
+    data = run.topology.problem.data
+    if run.topology.problem.own_code():
+        return None
+    if data.kind == "synthetic":
+        is_small = data.samples * run.topology.problem.n <= LARGEST_DATA
+        return build(run.topology) if is_small else None
+    for file in (run.topology.file, run.description.topology):  # relative paths start from the original
+        try:
+            topology = load(file)
+            if topology.digest == run.topology.digest:
+                size = sum(topology.data_file(i).stat().st_size for i in range(topology.d))
+                return build(topology) if size <= LARGEST_FILES else None
+        except (ConfigError, OSError):
+            continue
+    return None
+
+
+def waits_of(run: Run) -> Matrix:
+    """Seconds that peer i has waited for peer j, (d, d); NaN where there is no edge or no word of it."""
+    waits = np.full((run.topology.d, run.topology.d), np.nan)
+    for i, facts in run.facts.items():
+        for j, edge in facts.edges.items():
+            waits[i, j] = edge.seconds_waited
+    return waits
+
+
+def longest_waits(waits: Matrix, count: int) -> list[tuple[AgentId, AgentId, float]]:
+    """Who waited longest, for whom, for how many seconds."""
+    order = np.argsort(-np.nan_to_num(waits, nan=-1.0), axis=None, kind="stable")[:count]
+    pairs = [divmod(int(place), len(waits)) for place in order]
+    return [(i, j, float(waits[i, j])) for i, j in pairs if np.isfinite(waits[i, j])]
+
+
+def main_rows(loadings: Matrix, count: int) -> list[int]:
+    """All rows if they are not too many, or else those with the largest loadings, in their own order, no zeros."""
+    if len(loadings) <= count:
+        return list(range(len(loadings)))
+    lengths = np.linalg.norm(loadings, axis=1)
+    largest = np.argsort(-lengths, kind="stable")[:count]
+    return sorted(int(row) for row in largest if lengths[row] > 0 or row == largest[0])

@@ -1,0 +1,192 @@
+"""The numbers of a report in rows: a label, the value to the last digit, and how it is shown."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from thanos_peer.block import Matrix
+from thanos_peer.report.html import Html, element, join
+from thanos_peer.report.reading import Run
+from thanos_peer.results import Summary
+
+Number = float | int
+
+
+class Row(NamedTuple):
+    """One line of a table."""
+
+    label: str
+    shown: str
+    value: Number | None = None
+
+
+def ending_rows(run: Run) -> list[Row]:
+    """How the run ended; of one that has not, its latest round."""
+    summary = run.summary
+    if summary is None:
+        return _latest_rows(run) or _first_peers_rows(run)
+    return [
+        Row("Ending", summary.ending),
+        Row("Rounds", f"{summary.rounds:,}", summary.rounds),
+        Row("Time", f"{summary.seconds:.1f} seconds", summary.seconds),
+        *_measure_rows(summary.objective, summary.feasibility, summary.consensus),
+        Row("Epsilon certified", f"{summary.epsilon:.2e}, with sigma = {summary.sigma:.3g}", summary.epsilon),
+        *_reference_rows(summary),
+    ]
+
+
+def result_rows(run: Run) -> list[Row]:
+    """What came out, and what went over the network."""
+    rows = [] if run.summary is None else _summary_rows(run.summary)
+    if run.facts:
+        total = sum(edge.bytes_sent for facts in run.facts.values() for edge in facts.edges.values())
+        rows.append(Row("All bytes sent", f"{total:,}, frames and greetings included", total))
+    return rows
+
+
+def _latest_rows(run: Run) -> list[Row]:
+    if not run.history:
+        return []
+    latest = {name: float(column[-1]) for name, column in run.history.items()}
+    return [
+        Row("Latest round", f"{latest['round']:,.0f}", int(latest["round"])),
+        *_measure_rows(latest["objective"], latest["feasibility"], latest["consensus"]),
+        Row("Epsilon certified", f"{latest['epsilon']:.2e}", latest["epsilon"]),
+    ]
+
+
+def _first_peers_rows(run: Run) -> list[Row]:
+    """The result as the first peer that has left one knows it: where nobody has seen all of them."""
+    if not run.facts:
+        return []
+    first = min(run.facts)
+    facts = run.facts[first]
+    known = {
+        "Objective": (facts.objective, ".9g"),
+        "Variance explained": (facts.explained_variance, ".2%"),
+        "Variance, sparse": (facts.sparse_explained_variance, ".2%"),
+        "Feasibility": (facts.feasibility, ".2e"),
+        "Epsilon certified": (facts.epsilon, ".2e"),
+        "Epsilon, estimated": (facts.epsilon_estimate if facts.epsilon is None else None, ".2e"),
+    }
+    return [
+        Row("As peer", str(first), first),
+        Row("Rounds", f"{facts.round:,}", facts.round),
+        *(Row(label, f"{value:{form}}", value) for label, (value, form) in known.items() if value is not None),
+        Row("Non-zero loadings", f"{sum(facts.nonzeros):,}", sum(facts.nonzeros)),
+    ]
+
+
+def _measure_rows(objective: float, feasibility: float, consensus: float) -> list[Row]:
+    return [
+        Row("Objective", f"{objective:.9g}", objective),
+        Row("Feasibility", f"{feasibility:.2e}, mean of ||X_i'X_i - I||", feasibility),
+        Row("Consensus", f"{consensus:.2e}, largest ||X_i - mean||", consensus),
+    ]
+
+
+def _summary_rows(summary: Summary) -> list[Row]:
+    variance = {
+        "Variance explained": summary.variance_explained,
+        "Variance, sparse": summary.sparse_variance_explained,
+    }
+    phases = ", ".join(f"{name} {rounds:,}" for name, rounds in summary.rounds_by_phase.items())
+    phases += "".join(f"; {name} was cut short by its max_rounds" for name in summary.phases_cut_short)
+    return [
+        *(Row(name, f"{share:.2%}", share) for name, share in variance.items() if share is not None),
+        Row("Non-zero loadings", f"{summary.nonzeros:,} of {summary.entries:,}", summary.nonzeros),
+        Row("Features in use", f"{summary.nonzero_rows:,} of {summary.rows:,}", summary.nonzero_rows),
+        *([Row("Rounds by phase", phases)] if len(summary.rounds_by_phase) > 1 else []),
+        Row("Messages", f"{summary.messages:,}", summary.messages),
+        Row("Traffic", f"{summary.payload_bytes:,} bytes of X and D", summary.payload_bytes),
+    ]
+
+
+def _reference_rows(summary: Summary) -> list[Row]:
+    known = {
+        "Residual of the reference X*": summary.reference_residual,
+        "Distance to X*": summary.distance,
+        "Distance to X*, aligned": summary.aligned_distance,
+        "Objective gap to X*": summary.gap,
+    }
+    return [Row(label, f"{value:.3e}", value) for label, value in known.items() if value is not None]
+
+
+def network_rows(run: Run) -> list[Row]:
+    """The graph in numbers."""
+    graph = run.topology.graph
+    weights = [weight for i, row in enumerate(graph.mixing) for j, weight in row if i != j]
+    kind = "Metropolis" if graph.explicit_weights is None else "given as a matrix"
+    return [
+        Row("Peers", f"{graph.d:,}", graph.d),
+        Row("Edges", f"{len(graph.edges):,}", len(graph.edges)),
+        Row("Neighbors per peer", _range(graph.degrees)),
+        Row("Weights of edges", f"{_range(weights)}; {kind}"),
+        Row("Diameter", str(graph.diameter), graph.diameter),
+        Row(
+            "lambda",
+            f"{graph.lambda_:.6f}: what a round of mixing leaves of any disagreement, at most",
+            graph.lambda_,
+        ),
+    ]
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = (f"{value:.4g}" for value in (min(values, default=0), max(values, default=0)))
+    return f"{low} each" if low == high else f"{low} to {high}"
+
+
+def origin_rows(run: Run) -> list[Row]:
+    """What ran, when, and with what."""
+    topology, described = run.topology, run.description
+    problem, algorithm = topology.problem, topology.algorithm
+    weight = "" if problem.regularizer == "none" else f" with mu = {problem.mu:g}"
+    beta = algorithm.beta if algorithm.beta == "auto" else f"{algorithm.beta:g}"
+    rows = {
+        "Started": described.started,
+        "Run as": {"network": "a process per peer"}.get(described.engine, f"one process ({described.engine})"),
+        "Command": " ".join(described.command),
+        "Topology file": described.topology,
+        "Digest": topology.digest,
+        "Problem": f"n = {problem.n}, p = {problem.p}, regularizer {problem.regularizer}{weight}",
+        "Data": problem.data.kind,
+        "Algorithm": f"{algorithm.method}, beta = {beta}, at most {algorithm.max_rounds:,} rounds, "
+        f"tolerance {algorithm.tolerance:g}",
+        "Versions": ", ".join(f"{name} {version}" for name, version in described.versions.items()),
+    }
+    if not described.engine:
+        del rows["Run as"]
+    return [Row(label, shown) for label, shown in rows.items() if shown]
+
+
+def table_of(rows: Sequence[Row]) -> Html:
+    """Rows with a label each; what is rounded for the eye has all its digits in the `value` of a data element."""
+    lines = [
+        element(
+            "tr",
+            element("th", row.label, scope="row"),
+            element("td", row.shown if row.value is None else element("data", row.shown, value=repr(row.value))),
+        )
+        for row in rows
+    ]
+    return element("div", element("table", element("tbody", *lines)), class_="card")
+
+
+def numbers_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> Html:
+    """A table whose first column names what the others are about."""
+    heading = element("tr", *(element("th", text, scope="col") for text in head))
+    body = [
+        element("tr", element("th", line[0], scope="row"), *(element("td", cell) for cell in line[1:]))
+        for line in lines
+    ]
+    return element(
+        "div",
+        element("table", element("thead", heading), element("tbody", *body), class_="numbers"),
+        class_="card",
+    )
+
+
+def loadings_table(loadings: Matrix, rows: Sequence[int], names: Sequence[str]) -> Html:
+    """The loadings that the heat map shows, as figures."""
+    head = ["feature", *(str(column + 1) for column in range(loadings.shape[1]))]
+    lines = [[names[row], *(f"{value:.4f}" if value else "0" for value in loadings[row])] for row in rows]
+    return element("details", element("summary", "The same as a table"), join(numbers_table(head, lines)))
