@@ -10,8 +10,11 @@ import click
 
 from thanos_peer import __version__
 from thanos_peer.cli.chaos import chaos_command
+from thanos_peer.cli.compose import compose_command
 from thanos_peer.cli.features import features_command
+from thanos_peer.cli.hosts import hosts_command
 from thanos_peer.cli.keys import keys_group
+from thanos_peer.cli.kubernetes import kubernetes_command
 from thanos_peer.cli.report import report_command
 from thanos_peer.cli.reproduce import reproduce_command
 from thanos_peer.cli.run import run_command, verify_command
@@ -91,6 +94,9 @@ for command in (
     start_command,
     status_command,
     features_command,
+    hosts_command,
+    compose_command,
+    kubernetes_command,
     report_command,
     transform_command,
     reproduce_command,

@@ -1,0 +1,35 @@
+import shutil
+from pathlib import Path
+
+import pytest
+from docker.engine import make, some_engine
+from programs import run
+
+from thanos_peer.deploy.containers import IMAGE
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def engine():
+    with some_engine() as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def clean_copy(tmp_path_factory):
+    """The repository as somebody else gets it: what git keeps, as it is here now."""
+    copy = tmp_path_factory.mktemp("copy") / "thanos-peer"
+    for name in run("git", "-c", "safe.directory=*", "ls-files", "-z", cwd=ROOT).rstrip("\0").split("\0"):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+@pytest.fixture(scope="session")
+def image(engine, clean_copy):
+    """The image, built as the README says, with no network but for fetching the wheels."""
+    make(clean_copy, "wheels")
+    dockerfile = clean_copy / "docker/Dockerfile"
+    engine.docker("build", "--network", "none", "--file", dockerfile, "--tag", IMAGE, clean_copy, seconds=600)
+    return IMAGE

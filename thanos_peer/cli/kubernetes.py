@@ -1,0 +1,84 @@
+"""`thanos-peer kubernetes`: manifests from which a cluster runs the peers of a topology."""
+
+import os
+from pathlib import Path
+
+import click
+
+from thanos_peer.cli.compose import CPUS_OPTION, IMAGE_OPTION, MEMORY_OPTION, warn_of_parquet
+from thanos_peer.cli.directory import enclose, new_directory, remove_stale_files, written_before
+from thanos_peer.cli.start import LET_PEERS_RUN
+from thanos_peer.deploy.containers import Limits, data_path, memory_of, relocated, secrets_of
+from thanos_peer.deploy.enclosures import enclosures_of
+from thanos_peer.deploy.kubernetes import manifests, name_of, pod_of, secrets
+from thanos_peer.errors import ConfigError
+from thanos_peer.runtime.security import SECRET_MODE, with_keys
+from thanos_peer.topology import Topology, load
+
+
+@click.command("kubernetes")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Directory.  [default: NAME.kubernetes]")
+@click.option("--force", is_flag=True, help="Replace what an earlier call has written there.")
+@IMAGE_OPTION
+@MEMORY_OPTION
+@CPUS_OPTION
+@LET_PEERS_RUN
+def kubernetes_command(
+    file: Path,
+    output: Path | None,
+    force: bool,
+    image: str,
+    memory: int | None,
+    cpus: float,
+    allowed_code: tuple[str, ...],
+) -> None:
+    """Write manifests from which a Kubernetes cluster runs the peers of topology FILE.
+
+    A StatefulSet with a headless service: the ordinal of a pod is the id of its peer. Peers without keys in FILE
+    get new ones; the secrets are in a file of their own that only you can read. A start in a file, and code that
+    is allowed, go along in the ConfigMap of the topology.
+    """
+    topology = load(os.path.realpath(file), data_of=(), allowed_code=allowed_code)
+    enclosures = enclosures_of(topology)
+    _check_data(topology)
+    limits = Limits(memory or memory_of(topology), cpus)
+    directory = new_directory(output or Path(f"{topology.name}.kubernetes"), is_replaced=force)
+    enclose(directory, enclosures)
+    moved = relocated(topology, directory / "topology.toml", lambda agent: pod_of(topology, agent))
+    if topology.content.unencrypted is None:
+        keys = secrets_of(topology)
+        moved = with_keys(moved, moved.file, keys)
+        _write_private(directory / "secrets.yaml", secrets(moved, keys))
+    content = moved.file.read_text(encoding="utf-8")
+    text = manifests(moved, content, image=image, limits=limits, enclosures=enclosures)
+    before = written_before(directory / "manifests.yaml")
+    (directory / "manifests.yaml").write_text(text, encoding="utf-8")
+    if before:
+        remove_stale_files(directory, before, enclosures)
+    if before and not moved.has_keys:
+        (directory / "secrets.yaml").unlink(missing_ok=True)
+    warn_of_parquet(topology)
+    click.echo(
+        f"{directory}: {topology.d} pods {name_of(topology)}-N; start them with: kubectl apply --server-side -f "
+        f"{directory}"
+    )
+
+
+def _check_data(topology: Topology) -> None:
+    """Refuse a peer without data: a pod has nobody who would say where it is."""
+    for index, peer in enumerate(topology.content.peers):
+        if topology.problem.data.kind == "files" and peer.data is None:
+            raise ConfigError(
+                f"{topology.file}: peers[{index}].data is missing: write any name that ends as the file does; "
+                f'for "x.csv" its pod reads {data_path(peer.id, "x.csv")}'
+            )
+
+
+def _write_private(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, SECRET_MODE)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(text)
+    draft.replace(path)

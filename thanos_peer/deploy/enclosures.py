@@ -1,0 +1,59 @@
+"""What goes along with a topology file: a start in a file, and code that somebody has allowed."""
+
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from thanos_peer.errors import ConfigError
+from thanos_peer.own_code import allowed_code
+from thanos_peer.topology import Topology
+
+DIRECTORY = "files"  # beside the topology file of a container
+
+
+@dataclass(frozen=True)
+class Enclosures:
+    """Files that every peer needs besides the topology file, and modules that must be installed where it runs.
+
+    Attributes:
+        start: The file with the start, if there is one.
+        code: Files of Python code that peers may run.
+        modules: Modules that peers may run, installed wherever they are.
+    """
+
+    start: Path | None = None
+    code: tuple[Path, ...] = ()
+    modules: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """Where each file is now, by its name in DIRECTORY."""
+        start = {} if self.start is None else {f"start{self.start.suffix}": self.start}
+        return start | {path.name: path for path in self.code}
+
+    def environment(self, directory: str) -> dict[str, str]:
+        """The variable that lets a peer run this code, and no other, if the files lie in this directory."""
+        allowed = [str(PurePosixPath(directory, path.name)) for path in self.code] + [*self.modules]
+        return {"THANOS_PEER_ALLOW_CODE": " ".join(allowed)} if allowed else {}
+
+
+NOTHING = Enclosures()
+
+
+def enclosures_of(topology: Topology) -> Enclosures:
+    """What goes along with a topology, as far as it names something.
+
+    Raises:
+        OwnCodeError: It names code that nobody has allowed.
+        ConfigError: A file that somebody has allowed is not there.
+    """
+    allowed = allowed_code(topology)
+    code = tuple(Path(each) for each in allowed if each.endswith(".py"))
+    for path in code:
+        if not path.is_file():
+            raise ConfigError(f"--allow-code {path}: there is no such file")
+    start = topology.algorithm.start
+    return Enclosures(
+        start=topology.directory / start.path if start.kind == "file" else None,
+        code=code,
+        modules=tuple(each for each in allowed if not each.endswith(".py")),
+    )

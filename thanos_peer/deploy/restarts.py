@@ -1,0 +1,9 @@
+"""How often an engine starts a peer again.
+
+A peer that was killed must come back, however often; one whose file is wrong would come back for ever. Engines of
+containers cannot tell the two apart by the exit code, so they get a number that a sound peer does not reach.
+"""
+
+MOST_RESTARTS = 50
+RESTART_WINDOW = "6h"  # where an engine counts per time; else until somebody starts the peer by hand
+LASTING = "2 3 4 5 8"  # exit codes that stay the same when nobody mends something, for engines that look at them
