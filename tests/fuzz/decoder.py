@@ -1,0 +1,118 @@
+"""What must hold for any bytes that a peer is sent: a sound message, or RemoteProtocolError in a short line.
+
+The first byte of an input picks the codec, and whether the rest is the frame or how to make a long one.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from thanos_peer.block import Block, StopWord
+from thanos_peer.errors import RemoteProtocolError
+from thanos_peer.protocol.wire import LARGEST_ROUND, Bye, Codec, Hello
+
+DIGEST = "00112233445566778899aabbccddeeff" * 2  # that of the published vectors
+SHAPES = ((2, 1, "float64"), (2, 1, "float32"), (40, 2, "float64"), (2000, 3, "float64"))
+CODECS = tuple(Codec(DIGEST, n=n, p=p, dtype=dtype) for n, p, dtype in SHAPES)
+LONG = 3  # the codec whose frames are too long to be inputs
+LONGEST_ERROR = 400  # characters
+
+
+def block(k: int, choice: int, *, last: int | None = None, entry: float = 1.0) -> Block:
+    """A Block for one of the codecs, all of whose entries are the same."""
+    n, p, _ = SHAPES[choice]
+    return Block(k, np.full((n, p), entry), np.full((n, p), entry), 0.5, StopWord(1, last), min(k, 3))
+
+
+GOOD = tuple(
+    codec.encode(1, Bye(7, "done") if choice == LONG else block(7, choice)) for choice, codec in enumerate(CODECS)
+)
+
+
+def seeds() -> dict[str, bytes]:
+    """Inputs to begin from besides the corpus: whatever the codec says today, by name; bad ones are refused."""
+    hello = Hello(0, DIGEST, 2, 1, "float64", "1", is_asking=True, life=2**41, oldest=3, epoch=1)
+    said = {
+        "good-hello-that-asks": (0, hello),
+        "good-hello-in-trouble": (0, replace(hello, is_asking=False, answered=9, trouble="waits for peer 2")),
+        "good-hello-with-features": (0, replace(hello, features=DIGEST)),
+        "good-hello-of-another-shape": (0, replace(hello, n=5, digest="")),
+        "good-block": (0, block(0, 0)),
+        "good-block-with-an-end": (0, block(65536, 0, last=70000)),
+        "good-block-in-float32": (1, block(5, 1)),
+        "good-bye": (0, Bye(42, "done")),
+        "good-bye-with-a-number": (0, Bye(42, "SIGTERM", 1)),
+        "bad-block-that-is-not-finite": (2, block(5, 2, entry=np.nan)),
+        "bad-bye-that-forges-a-line": (0, Bye(7, "x\nERROR: forged")),
+        "bad-bye-with-escapes": (0, Bye(7, "\x1b[2J")),
+        "bad-hello-that-forges-a-line": (0, replace(hello, trouble="x\nERROR: forged")),
+        "bad-hello-with-long-features": (0, replace(hello, features="f" * 65)),
+        "bad-hello-with-long-trouble": (0, replace(hello, trouble="t" * 129)),
+    }
+    return {name: bytes([choice]) + CODECS[choice].encode(1, message) for name, (choice, message) in said.items()}
+
+
+def try_bytes(data: bytes) -> bool:
+    """Decode an input, alone and between others; returns whether it was a sound message."""
+    if not data:
+        return False
+    choice = LONG if data[0] == 255 else data[0] % LONG
+    frame = lengthened(data[1:]) if choice == LONG else data[1:]
+    return check_frame(frame, choice)
+
+
+def lengthened(data: bytes) -> bytes:
+    """A frame that begins with some bytes, and repeats others until it is as long as allowed."""
+    if len(data) < 2:
+        return data
+    begin, unit = data[2 : 2 + data[0]], data[2 + data[0] :] or b"\x91"
+    room = CODECS[LONG].largest_frame - len(begin)
+    return begin + (unit * (room // len(unit) + 1))[: max(0, room - data[1])]
+
+
+def check_frame(frame: bytes, choice: int) -> bool:
+    """Whether a frame is a sound message; fails if it is neither that nor refused as it should be."""
+    codec, good, (n, p, dtype) = CODECS[choice], GOOD[choice], SHAPES[choice]
+    before, said, after = codec.decode_all([good, frame, good])
+    assert not isinstance(before, RemoteProtocolError)
+    assert not isinstance(after, RemoteProtocolError)
+    alone = codec.decode_all([frame])[0]
+    if isinstance(said, RemoteProtocolError):
+        check_line(str(said), LONGEST_ERROR)
+        assert str(said) == str(alone)
+        return False
+    assert not isinstance(alone, RemoteProtocolError)
+    check_message(*said, (n, p))
+    if dtype == "float64":
+        again = codec.encode(*said)
+        assert codec.encode(*codec.decode(again)) == codec.encode(*alone) == again
+    return True
+
+
+def check_line(line: str, longest: int) -> None:
+    """Whether a line may be logged."""
+    assert len(line) <= longest, len(line)
+    assert line.isascii(), ascii(line)
+    assert line.isprintable(), ascii(line)
+
+
+def check_message(sender: int, message: Hello | Block | Bye, shape: tuple[int, int]) -> None:
+    """Whether all fields of a message are what docs/protocol.md says."""
+    numbers, texts = [sender, message.k], []
+    if isinstance(message, Block):
+        assert message.X.shape == message.D.shape == shape
+        assert message.X.dtype == message.D.dtype == np.float64
+        assert np.isfinite((message.X, message.D)).all()
+        assert 0 <= message.eta < float("inf")
+        assert message.fallback <= message.k
+        assert message.stop.after is None or message.k < message.stop.after <= LARGEST_ROUND
+        numbers += [message.stop.streak, message.fallback]
+    elif isinstance(message, Hello):
+        assert type(message.is_asking) is bool
+        numbers += [message.n, message.p, message.life, message.answered, message.oldest, message.epoch]
+        texts = [(message.dtype, 16), (message.digest, 64), (message.software, 32)]
+        texts += [(message.trouble, 128), (message.features, 64)]
+    else:
+        texts = [(message.reason, 64)]
+    assert all(type(number) is int and 0 <= number <= LARGEST_ROUND for number in numbers)
+    assert all(len(text) <= most and text.isascii() and text.isprintable() for text, most in texts)
