@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -36,8 +37,14 @@ def test_the_output_of_simulate_is_the_real_one_up_to_time_and_rounding(monkeypa
     assert [re.sub(r"[-+]?\d\S*", "#", line) for line in printed] == [
         re.sub(r"[-+]?\d\S*", "#", line) for line in shown
     ]
-    assert printed[1] == shown[1]
+    assert objective_in(printed) == pytest.approx(objective_in(shown), rel=1e-6)  # steps depend on the processor
     assert printed[3] == shown[3]
+
+
+def objective_in(lines):
+    name, value = lines[1].split()
+    assert name == "objective"
+    return float(value)
 
 
 def test_the_mistakes_it_shows_are_reported_that_way(tmp_path, monkeypatch):
@@ -51,7 +58,61 @@ def test_the_mistakes_it_shows_are_reported_that_way(tmp_path, monkeypatch):
     assert result.output == shown
 
 
-@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
+def test_the_mistake_in_a_data_file_is_reported_that_way(tmp_path, monkeypatch):
+    text = (ROOT / "topologies/small.toml").read_text(encoding="utf-8")
+    data = text[text.index("[problem.data]") : text.index("[algorithm]")]
+    text = text.replace(data, '[problem.data]\nkind = "files"\n').replace('"svd"', '"random", seed = 1')
+    monkeypatch.chdir(tmp_path)
+    Path("net.toml").write_text(text, encoding="utf-8")
+    Path("south.csv").write_text("height,age,a,b,c,d\n" + "1,2,3,4,5,6\n" * 5 + "1,NA,3,4,5,6\n", encoding="utf-8")
+    command = "start --id 1 --topology net.toml --data south.csv"
+    result = CliRunner().invoke(app, command.split())
+    assert result.exit_code == 3
+    *before, error = result.output.splitlines()
+    assert f"{error}\n" == console_block(f"thanos-peer {command}")
+    assert [line.partition("WARNING: ")[2] for line in before] == [
+        "not there to be told that this peer leaves (its data cannot be used): peers 0, 2"
+    ]
+
+
+@pytest.mark.parametrize("command", ["compose", "kubernetes"])
+def test_what_is_deployed_lies_where_the_next_line_looks_for_it(tmp_path, monkeypatch, command):
+    (line,) = re.findall(
+        rf"^thanos-peer ({command} mine\.toml.*?) +# writes mine\.{command}/$", README, re.MULTILINE
+    )
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_bytes((ROOT / "topologies/small.toml").read_bytes())
+    assert CliRunner().invoke(app, line.split()).exit_code == 0
+    assert any(Path(f"mine.{command}").glob("*.yaml"))
+
+
+def python_blocks(word):
+    return [code for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if word in code]
+
+
+def test_results_can_be_used_as_shown(tmp_path, monkeypatch):
+    (code,) = python_blocks("load_result")
+    (commands,) = re.findall(r"```sh\n(thanos-peer transform.*?)```", README, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    np.save("new.npy", np.arange(24.0).reshape(4, 6))
+    np.savetxt("new.csv", np.load("new.npy"), delimiter=",")
+    small = str(ROOT / "topologies/small.toml")
+    assert CliRunner().invoke(app, ["simulate", small, "--quiet", "--out", "runs/mine"]).exit_code == 0
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "(2, 6) (2, 6) None\n"
+    for command in commands.replace("03.npz", "0.npz").splitlines():
+        words = command.partition("#")[0].split()[1:]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+
+
+def test_arrays_can_be_fitted_as_shown():
+    (code,) = python_blocks("thanos_peer.fit(")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("(2, 8) [0.")
+
+
+@pytest.mark.parametrize("code", python_blocks("Quartic"))
 def test_the_python_example_runs_and_converges(code):
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     last_round, _, feasibility = done.stdout.splitlines()[-1].split()
