@@ -66,7 +66,8 @@ def flood(make_message, count, scene=None):
         hello = Hello(0, digest, handshake.N, handshake.P, "float64", "1", is_asking=False, life=1, answered=life)
         yield [Said(codec_of(digest).encode(j, hello)) for j in handshake.NEIGHBORS]
         for number in range(count):
-            yield [Said(codec_of(digest).encode(1, make_message(hello, number)))]
+            said = Said(codec_of(digest).encode(1, make_message(hello, number)))
+            yield [said] * len(handshake.NEIGHBORS)  # fewer frames than a round lacks may be put aside
             stage().links.sent.clear()
             if number in {count // 2, count - 1}:
                 sizes.append(held_by_peers())
