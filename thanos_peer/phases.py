@@ -96,11 +96,12 @@ class Averaging:
 
 @dataclass(frozen=True)
 class Minimisation:
-    """What a minimising phase needs: the problem, the rules, and where to begin."""
+    """What a minimising phase needs: problem, rules, where to begin, and what gradients are measured by."""
 
     local: LocalProblem
     parameters: Parameters
     start: Matrix
+    size: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -163,10 +164,11 @@ class Minimising:
 
     def is_calm(self, state: AgentState, blocks: Sequence[Block]) -> bool:
         """Whether the residual is not above the tolerance."""
-        if self._tolerance == 0 or self._d * norm(state.D) > self._tolerance:  # mostly so, and then that is enough
+        size = self._now.size
+        if self._tolerance == 0 or self._d * norm(state.D) / size > self._tolerance:  # mostly so, and enough then
             return False
         others = np.array([block.X for block in blocks])
-        return local_residual(state, others, self._d) <= self._tolerance
+        return local_residual(state, others, self._d, size) <= self._tolerance
 
     def conclude(self, state: AgentState) -> Findings:
         """What follows from the last state."""

@@ -200,15 +200,15 @@ class Share:
     # ------------------------------------------------------------------ the start
 
     def _prepare_subspace(self, found: Findings) -> Minimisation:
-        """Problem (1) without g, with rules that suit samples of this size."""
+        """Problem (1) without g, with rules and a measure of gradients that suit samples of this size."""
         size = self._size(found)
         step = ConstantStep(
             CAREFUL * self._d / size
         )  # Barzilai-Borwein steps wander where shares are very unequal
         parameters = Parameters(size / self._d, step, ConstantSmoothing(1.0))
-        return Minimisation(
-            LocalProblem(self._agent, self.objective(found), Zero()), parameters, start_of(self._topology)
-        )
+        local = LocalProblem(self._agent, self.objective(found), Zero())
+        measure = 1.0 if "overall" in found else size  # divided by overall they have size 1, up to rounding
+        return Minimisation(local, parameters, start_of(self._topology), measure)
 
     def _own_products(self, found: Findings) -> tuple[Matrix, Matrix]:
         return top_left(self.pca(found).captured(polar(found["basis"])), self._shape), np.zeros(self._shape)

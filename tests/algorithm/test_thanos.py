@@ -164,6 +164,8 @@ def test_the_local_residual_is_the_largest_of_tracker_mismatch_and_infeasibility
     assert local_residual(calm, np.array([near, far, X]), agents=8) == pytest.approx(0.25)
     tracking = AgentState(3, X, 0.05 * unit, unit, 0.1)
     assert local_residual(tracking, np.array([far]), agents=8) == pytest.approx(8 * 0.05)
+    assert local_residual(tracking, np.array([X]), agents=8, size=4.0) == pytest.approx(2 * 0.05)
+    assert local_residual(tracking, np.array([far]), agents=8, size=1e9) == pytest.approx(0.25)
     stretched = AgentState(3, 2 * X, 0 * unit, unit, 0.1)
     assert local_residual(stretched, np.array([2 * X]), agents=8) == pytest.approx(3 * np.sqrt(P))
 

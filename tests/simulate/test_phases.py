@@ -95,6 +95,22 @@ def test_the_start_is_made_of_the_leading_singular_vectors_of_all_samples(tmp_pa
     assert np.abs(starts - starts[0]).max() < 1e-7
 
 
+@pytest.mark.parametrize("factor", [1e-5, 1e4])
+def test_the_start_is_as_precise_and_takes_as_many_rounds_for_data_of_any_size(tmp_path, factor):
+    rows = np.random.default_rng(2).standard_normal((90, N)) * [5, 4, 1, 1, 1]
+    rounds = {}
+    for overall in ("auto", "raw"):
+        parts, data = np.split(factor * rows, [20, 50]), {"kind": "files", "overall": overall}
+        network = network_of(tmp_path, parts, data=data, max_rounds=2, mu=0.0)
+        rounds[overall] = run(network)["subspace"]
+        assert network.phases_cut_short == ()
+        vectors, _ = leading(rows, 2)
+        for agent in network.agents:
+            start = agent.findings["start"]
+            assert np.linalg.norm(start - vectors @ (vectors.T @ start), 2) < 1e-7
+    assert rounds["raw"] == pytest.approx(rounds["auto"], abs=3)  # the same numbers, rounded differently
+
+
 def test_synthetic_samples_may_be_started_from_in_the_same_way(tmp_path):
     raw = raw_topology("ring", 4, n=6, p=2, samples=40, max_rounds=5, tolerance=0.0)
     by_svd = make_instance(raw).start

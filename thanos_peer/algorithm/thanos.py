@@ -102,7 +102,7 @@ def step(
     return AgentState(k=state.k + 1, X=X, D=D, H=H, eta=float(eta))
 
 
-def local_residual(state: AgentState, others: Matrix, agents: int) -> float:
+def local_residual(state: AgentState, others: Matrix, agents: int, size: float = 1.0) -> float:
     """How far agent i is from done, as it alone can tell: the largest of three numbers.
 
     d ||D_i||_F, which is ||sum_j H_j||_F once trackers agree; the largest ||X_i - X_j||_F over its neighbors;
@@ -112,9 +112,10 @@ def local_residual(state: AgentState, others: Matrix, agents: int) -> float:
         state: The agent's state in some round.
         others: The X of the same round of its neighbors, (neighbors, n, p).
         agents: d.
+        size: What gradients are measured by: D grows with the objective, the other two do not.
     """
     mismatch = float(np.max(norm(others - state.X), initial=0.0))
-    return max(agents * float(norm(state.D)), mismatch, float(infeasibility(state.X)))
+    return max(agents * float(norm(state.D)) / size, mismatch, float(infeasibility(state.X)))
 
 
 def has_sound_numbers(X: Matrix, D: Matrix, eta: Matrix) -> NDArray[np.bool_]:
