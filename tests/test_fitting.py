@@ -90,6 +90,14 @@ def test_one_agent_is_a_network_too():
     np.testing.assert_allclose(result.explained_variance_ratio_, pca.explained_variance_ratio_, rtol=1e-5)
 
 
+@pytest.mark.parametrize("center", [True, False])
+def test_fewer_samples_than_components_are_explained_altogether(center):
+    samples = np.random.default_rng(2).standard_normal((2, 1, 5))
+    result = thanos_peer.fit(list(samples), 3, regularizer="none", center=center, tolerance=1e-8)
+    assert result.facts["has_converged"]
+    assert result.explained_variance_ratio_.sum() == pytest.approx(1)
+
+
 def test_samples_are_left_as_they_are():
     samples = make_samples()
     before = [each.copy() for each in samples]

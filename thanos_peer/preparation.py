@@ -35,6 +35,7 @@ NOTHING_LEFT = (
     "is nothing to explain; check what the files hold"
 )
 CAREFUL = 1 / 8  # of the step that samples of norm 1 would allow a single agent
+TIES = {"float64": 1e-10, "float32": 1e-5}  # eigenvalues that close may look equal to one agent only
 
 
 class Share:
@@ -215,7 +216,8 @@ class Share:
 
     def _find_rotation(self, found: Findings, products: Matrix, _: Matrix) -> Findings:
         p = self._shape[1]
-        start, values = leading_vectors(found["basis"], self._d * products[:p], start_of(self._topology))
+        compass, tie = start_of(self._topology), TIES[self._topology.algorithm.exchange]
+        start, values = leading_vectors(found["basis"], self._d * products[:p], compass, tie)
         values = float(found.get("overall", 1.0)) ** 2 * values
         return {"start": start, "values": values, "size": values[0], **self._divisor(values[0])}
 

@@ -54,3 +54,26 @@ def test_a_matrix_lies_in_the_top_left_corner_and_the_rest_is_zero(matrix):
     assert padded.shape == (5, 4)
     assert padded[:n, :p].tobytes() == matrix.tobytes()
     assert np.count_nonzero(padded) == np.count_nonzero(matrix)
+
+
+@given(size=SIZES, seed=SEEDS)
+def test_of_equal_eigenvalues_the_compass_chooses_the_vectors_whatever_the_basis(size, seed):
+    (n, p), rng = size, np.random.default_rng(seed)
+    compass, subspace = random_point(n, p, rng), random_point(n, p, rng)
+    values = np.repeat([3.0, 2.0, 1.0], [p // 3, p // 3, p - 2 * (p // 3)])
+    gram = subspace * values @ subspace.T
+    found = []
+    for _ in range(2):
+        X = subspace @ random_point(p, p, rng)
+        start, sizes = leading_vectors(X, X.T @ gram @ X, compass, tie=1e-10)
+        assert np.abs(start.T @ start - np.eye(p)).max() < 1e-12
+        assert np.abs(gram @ start - start * values).max() < 1e-11
+        assert sizes == pytest.approx(values, abs=1e-12)
+        found.append(start)
+    overlaps = [np.linalg.svd(subspace[:, g].T @ compass[:, g])[1].min() for g in _groups(values)]
+    if min(overlaps) > 1e-3:  # else the compass hardly points into the subspace
+        assert np.abs(found[0] - found[1]).max() < 1e-8
+
+
+def _groups(values):
+    return [values == value for value in np.unique(values)]

@@ -111,6 +111,47 @@ def test_the_start_is_as_precise_and_takes_as_many_rounds_for_data_of_any_size(t
     assert rounds["raw"] == pytest.approx(rounds["auto"], abs=3)  # the same numbers, rounded differently
 
 
+EQUAL = np.repeat(np.eye(N)[:3], 4, axis=0)  # three directions that matter the same
+FEW = np.random.default_rng(5).standard_normal((3, N))  # fewer samples than components
+
+
+@pytest.mark.parametrize(("rows", "p"), [(EQUAL, 2), (EQUAL, 3), (EQUAL, 4), (FEW, 4), (FEW, 5)])
+@pytest.mark.parametrize("exchange", ["float64", "float32"])
+def test_agents_start_from_one_x_where_the_data_leaves_a_choice(tmp_path, rows, p, exchange):
+    """Of equal eigenvalues, and of those that are zero, rounding must not choose the vectors."""
+    turned = rows @ np.linalg.qr(np.random.default_rng(4).standard_normal((N, N)))[0]
+    parts = np.split(turned, len(rows))
+    start = FOUND if exchange == "float64" else FOUND | {"tolerance": 1e-5}
+    network = network_of(
+        tmp_path,
+        parts,
+        p=p,
+        data={"kind": "files", "overall": "auto"},
+        start=start,
+        max_rounds=5,
+        change=lambda raw: raw["algorithm"].update(exchange=exchange),
+    )
+    run(network)
+    assert network.phases_cut_short == ()
+    starts = np.array([agent.findings["start"] for agent in network.agents])
+    assert np.abs(starts - starts[0]).max() < (1e-6 if exchange == "float64" else 1e-2)
+    for start in starts:
+        captured = np.sum((turned @ start) ** 2)
+        assert captured == pytest.approx(leading(turned, p)[1][:p].sum(), rel=1e-6)
+
+
+def test_fewer_synthetic_samples_than_components_may_be_started_from_too():
+    raw = raw_topology("path", 3, n=6, p=5, samples=5, max_rounds=5)
+    raw["problem"]["data"]["samples"] = 3
+    raw["algorithm"]["start"] = {"kind": "destiny", "seed": 3}
+    instance = make_instance(raw)
+    assert np.abs(instance.start.T @ instance.start - np.eye(5)).max() < 1e-12
+    assert instance.pooled.value(instance.start) == pytest.approx(-instance.pooled.variance() / 2)
+    network = AgentNetwork(instance)
+    run(network)
+    assert network.phases_cut_short == ()
+
+
 def test_synthetic_samples_may_be_started_from_in_the_same_way(tmp_path):
     raw = raw_topology("ring", 4, n=6, p=2, samples=40, max_rounds=5, tolerance=0.0)
     by_svd = make_instance(raw).start

@@ -75,7 +75,8 @@ class SparsePCA:
         return -(X.T @ self.gradient(X))
 
     def leading(self, p: int) -> Matrix:
-        """The p leading left singular vectors of A, (n, p)."""
+        """The p leading left singular vectors of A, (n, p); of fewer samples some of them capture nothing."""
         if self.A is not None:
-            return leading_left_singular_vectors(self.A, p)
+            missing = max(0, p - self.A.shape[1])
+            return leading_left_singular_vectors(np.pad(self.A, ((0, 0), (0, missing))), p)
         return leading_left_singular_vectors(self.whole_gram(), p)

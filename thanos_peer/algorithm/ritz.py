@@ -1,6 +1,7 @@
 """Rayleigh-Ritz: from a basis of the leading subspace to the leading singular vectors themselves."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -8,20 +9,32 @@ from thanos_peer.algorithm.stiefel import polar, sym
 from thanos_peer.block import Matrix
 
 
-def leading_vectors(X: Matrix, M: Matrix, compass: Matrix) -> tuple[Matrix, Matrix]:
+def leading_vectors(X: Matrix, M: Matrix, compass: Matrix, tie: float = 0.0) -> tuple[Matrix, Matrix]:
     """Rotate X, (n, p), to the vectors that M = X'AA'X belongs to.
+
+    Of equal eigenvalues rounding alone would choose the vectors, at each agent others; the compass does.
 
     Args:
         X: An orthonormal basis, or nearly.
         M: The sum of all agents' X'A_iA_i'X, (p, p).
         compass: The vectors' signs are chosen so that they point the same way as these columns.
+        tie: Eigenvalues that are closer than this, relative to the largest, count as equal.
 
     Returns:
         The vectors in order of decreasing eigenvalue, and the eigenvalues.
     """
     values, Q = np.linalg.eigh(sym(M))
-    vectors = polar(X) @ Q[:, ::-1]
-    return with_signs_of(vectors, compass), values[::-1]
+    values, vectors = values[::-1], polar(X) @ Q[:, ::-1]
+    start = with_signs_of(vectors, compass)
+    for tied in _ties(values, tie * abs(values[0])):
+        start[:, tied] = vectors[:, tied] @ polar(vectors[:, tied].T @ compass[:, tied])
+    return start, values
+
+
+def _ties(values: Matrix, width: float) -> list[slice]:
+    """Where two or more values in a row are each less than a width from the next."""
+    ends = [0, *(np.flatnonzero(-np.diff(values) >= width) + 1), len(values)]
+    return [slice(first, end) for first, end in pairwise(ends) if end - first > 1]
 
 
 def with_signs_of(vectors: Matrix, compass: Matrix) -> Matrix:
