@@ -6,11 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomlkit
+from uneven import raw_with_parts
 
 from thanos_peer import __version__
 from thanos_peer.errors import ConfigError
 from thanos_peer.problem import build
 from thanos_peer.results import RunDirectory, cells_of, summarize
+from thanos_peer.runtime.security import make_keys, with_keys
 from thanos_peer.simulate import StackedNetwork, run
 from thanos_peer.topology import families, load
 from thanos_peer.topology.render import Draft, render
@@ -79,11 +82,24 @@ def test_the_topology_file_is_kept_as_it_was(finished):
     assert load(finished.path / "topology.toml").digest == finished.topology.digest
 
 
+@pytest.mark.parametrize("has_keys", [False, True])
+def test_data_files_beside_the_topology_are_found_from_its_copy(tmp_path, has_keys):
+    """So that peers of a run that was killed can be started again with it."""
+    (tmp_path / "net.toml").write_text(tomlkit.dumps(raw_with_parts(tmp_path, [np.eye(3)[:2]] * 2, "path")))
+    topology = load(tmp_path / "net.toml")
+    if has_keys:
+        topology = with_keys(topology, topology.file, make_keys(topology))
+    with RunDirectory(tmp_path / "out" / "run", topology, engine="network") as directory:
+        copy = load(directory.path / "topology.toml")
+    assert (copy.digest, copy.has_keys) == (topology.digest, has_keys)
+    assert [copy.data_file(i).resolve() for i in range(2)] == [(tmp_path / f"{i}.csv").resolve() for i in range(2)]
+
+
 def test_run_json_says_what_ran(finished):
     described = finished.json("run.json")
     assert described["name"] == "ring-12"
     assert described["digest"] == finished.topology.digest
-    assert described["topology"] == str(finished.topology.file)
+    assert described["topology"] == str(finished.topology.file.resolve())
     assert described["data"] == {"kind": "synthetic", "seed": 5, "samples": 60, "scale": "unit"}
     assert described["start"] == {"kind": "svd"}
     assert described["engine"] == "stacked"

@@ -1,7 +1,7 @@
 """What a run leaves behind: a directory that says what ran, how it went, and what came out.
 
 run.json       what ran: topology digest, versions, seeds, command; names of the features, if there are any
-topology.toml  the file itself
+topology.toml  the file itself; paths in it lead to where they led
 history.csv    a line per round, appended as the run goes
 peers/07.npz   for every peer its X, its D and the sparse prox(X), and more: see `loadings/files.py`
 peers/07.csv   its loadings by feature
@@ -406,8 +406,8 @@ def _explained_by_each(instance: Instance, X: Matrix) -> Matrix:
 
 
 def _copy_topology(topology: Topology, file: Path) -> None:
-    """As it is, unless it cannot be read without a file beside it."""
-    if topology.algorithm.start.kind == "file":
+    """As it is, unless it names files, whose paths may start from where it lay."""
+    if topology.algorithm.start.kind == "file" or any(peer.data is not None for peer in topology.peers):
         file.write_text(tomlkit.dumps(anchored(topology)), encoding="utf-8")
     else:
         shutil.copyfile(topology.file, file)
@@ -416,7 +416,7 @@ def _copy_topology(topology: Topology, file: Path) -> None:
 def _describe(topology: Topology, engine: str) -> dict[str, Any]:
     return {
         "name": topology.name,
-        "topology": str(topology.file),
+        "topology": str(topology.file.resolve()),
         "digest": topology.digest,
         "data": topology.problem.data.model_dump(),
         "start": topology.algorithm.start.model_dump(),

@@ -3,8 +3,11 @@ import shutil
 
 import numpy as np
 import pytest
+from cli.commands import call
 from report.runs import network_run, simulated_run, with_data_files
+from runtime.processes import write_topology
 
+from thanos_peer.problem import Instance
 from thanos_peer.report import findings
 from thanos_peer.report.findings import (
     instance_of,
@@ -51,17 +54,31 @@ def test_data_files_are_found_where_the_topology_was_and_without_them_there_is_n
     size = sum(file.stat().st_size for file in tmp_path.glob("*.npy"))
     for most, is_read in ((size, True), (size - 1, False)):
         monkeypatch.setattr(findings, "LARGEST_FILES", most)
-        assert (instance_of(run) is not None) is is_read
+        assert isinstance(instance_of(run), Instance) is is_read
+    assert trade_off_of(run).why == "the data files are too large to be read for a curve"
     monkeypatch.undo()
+    (tmp_path / "0.npy").write_bytes(b"0")
+    assert "is not a plain numeric .npy file" in trade_off_of(run).why
     (tmp_path / "0.npy").unlink()
     assert len(trade_off_of(run).kept) == 0
+    assert trade_off_of(run).why == f"{tmp_path / '0.npy'} cannot be read: No such file or directory"
 
 
-def test_another_problem_in_the_place_of_the_topology_is_not_taken_for_it(tmp_path):
-    run = read_run(simulated_run(tmp_path, change=with_data_files(tmp_path)))
-    text = (tmp_path / "net.toml").read_text()
-    (tmp_path / "net.toml").write_text(text.replace("mu = 0.1", "mu = 0.2"))
-    assert instance_of(run) is None
+def test_no_other_data_is_taken_for_that_of_the_run_wherever_the_report_is_made(tmp_path, monkeypatch):
+    """Where the topology was named from and where the report is made, the same paths may lead to other data."""
+    for place in ("here", "there"):
+        (tmp_path / place).mkdir()
+        write_topology(tmp_path / place / "net.toml", max_rounds=20, change=with_data_files(tmp_path / place))
+    for file in (tmp_path / "there").glob("*.npy"):
+        np.save(file, np.random.default_rng(8).standard_normal(np.load(file).shape))
+    monkeypatch.chdir(tmp_path / "here")
+    call("simulate", "net.toml", "--quiet", "--out", "run")
+    monkeypatch.chdir(tmp_path / "there")
+    run = read_run(tmp_path / "here" / "run")
+    assert trade_off_of(run).shares[-1] == pytest.approx(run.summary.variance_explained, rel=1e-12)
+    assert json.loads((run.path / "run.json").read_text())["topology"] == str(tmp_path / "here" / "net.toml")
+    (tmp_path / "here" / "0.npy").unlink()
+    assert len(trade_off_of(run).kept) == 0
 
 
 def test_waits_are_those_of_the_facts_and_nothing_where_there_is_no_edge(tmp_path):

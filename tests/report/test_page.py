@@ -195,7 +195,8 @@ def test_where_the_data_is_gone_only_the_end_of_the_run_is_drawn(tmp_path):
     (tmp_path / "0.npy").unlink()
     page, pictures = report(run)
     assert "sparsity" in pictures
-    assert "not the curve" in page.text
+    gone = f"{tmp_path / '0.npy'} cannot be read: No such file or directory"
+    assert f"a curve from ({gone}): only where the run has ended is known, not the curve." in page.text
 
 
 def test_loadings_are_not_called_sparse_where_the_prox_is_somebodys_code(tmp_path):

@@ -13,7 +13,6 @@ from thanos_peer.problem import Instance, build
 from thanos_peer.report.reading import Run
 from thanos_peer.results import explained
 from thanos_peer.rules import share_of_regularizer, smoothing_of
-from thanos_peer.topology import load
 
 STEPS = 80  # points of a curve, at most
 LARGEST_DATA = 10_000_000  # numbers in all samples together; more is not made for one curve
@@ -46,18 +45,21 @@ class TradeOff:
 
     Attributes:
         kept: How many are kept, increasing.
-        shares: The share of the variance for each; empty like `kept` if the data is not at hand.
+        shares: The share of the variance for each; empty like `kept` if it is not known.
+        why: Why not, then.
     """
 
     kept: Matrix
     shares: Matrix
+    why: str = ""
 
 
 def trade_off_of(run: Run) -> TradeOff:
     """Keep the m largest loadings of the mean on the manifold, for m from 1 to all."""
     mean, instance = mean_of(run), instance_of(run)
-    if mean is None or instance is None:
-        return TradeOff(np.array([]), np.array([]))
+    if mean is None or isinstance(instance, str):
+        why = "no peer has left a result" if mean is None else str(instance)
+        return TradeOff(np.array([]), np.array([]), why)
     X = polar(mean)
     kept = np.unique(np.geomspace(1, X.size, STEPS).round().astype(int))
     order = np.argsort(-np.abs(X), axis=None, kind="stable")
@@ -98,23 +100,21 @@ def _keep(X: Matrix, places: NDArray[np.intp]) -> Matrix:
     return orthonormal_basis(sparse.reshape(X.shape))
 
 
-def instance_of(run: Run) -> Instance | None:
-    """The problem with its data, if that is on this machine and is still the same problem."""
-    data = run.topology.problem.data
-    if run.topology.problem.own_code():
-        return None
+def instance_of(run: Run) -> Instance | str:
+    """The problem with its data, or why that is not at hand. Data may lie where the run's own topology says."""
+    topology, data = run.topology, run.topology.problem.data
+    if topology.problem.own_code():
+        return "the topology names code of its own, which a report does not run"
     if data.kind == "synthetic":
-        is_small = data.samples * run.topology.problem.n <= LARGEST_DATA
-        return build(run.topology) if is_small else None
-    for file in (run.topology.file, run.description.topology):  # relative paths start from the original
-        try:
-            topology = load(file)
-            if topology.digest == run.topology.digest:
-                size = sum(topology.data_file(i).stat().st_size for i in range(topology.d))
-                return build(topology) if size <= LARGEST_FILES else None
-        except (ConfigError, OSError):
-            continue
-    return None
+        is_small = data.samples * topology.problem.n <= LARGEST_DATA
+        return build(topology) if is_small else "the samples are too many to be made again for a curve"
+    try:
+        size = sum(topology.data_file(i).stat().st_size for i in range(topology.d))
+        return build(topology) if size <= LARGEST_FILES else "the data files are too large to be read for a curve"
+    except OSError as error:
+        return f"{error.filename} cannot be read: {error.strerror}"
+    except ConfigError as error:
+        return str(error)
 
 
 def waits_of(run: Run) -> Matrix:

@@ -177,16 +177,16 @@ def _sparsity(run: Run) -> Section:
             title,
             element(
                 "p",
-                "How much variance is explained is not known: this is not sparse PCA, no peer has ended yet, or "
-                "the peers do not tell and the data is not on this machine.",
+                "How much variance is explained is not known: no peer tells it, and it cannot be found out here "
+                f"({trade_off.why}).",
             ),
         )
     said = (
         "The curve keeps only so many of the largest loadings of the mean X, and sets the others to zero: what "
         "sparsity costs in variance. The regularizer decides where on the way the run ends."
         if len(trade_off.kept)
-        else "The data is not on this machine or is very large, or no peer has left a result: only where the run "
-        "has ended is known, not the curve."
+        else f"There are no numbers to draw a curve from ({trade_off.why}): only where the run has ended is "
+        "known, not the curve."
     )
     return _with_figures("sparsity", title, [drawing], element("div", element("p", said)))
 
