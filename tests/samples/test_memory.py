@@ -47,4 +47,4 @@ def test_a_large_file_is_read_with_a_part_of_its_size_resident(table, tmp_path, 
         check=True,
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
     )
-    assert 0 < float(done.stdout) < 110, "MiB"
+    assert 0 < float(done.stdout) < 100, "MiB"

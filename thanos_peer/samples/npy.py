@@ -123,6 +123,7 @@ def _samples(
         for part in parts:
             yield finite_samples(part, first=first, features=features)
             first += len(part)
+            del part  # a view may keep all that it was taken from, while as much again is read
 
 
 def _read(file: IO[bytes], size: int) -> bytes:
@@ -157,6 +158,7 @@ def _parts_by_columns(file: IO[bytes], header: Header, offset: int) -> Iterator[
             file.seek(offset + (j * m + first) * itemsize)
             slab[j] = np.frombuffer(_read(file, count * itemsize), header.dtype)
         yield from (slab[:, start : start + step].T for start in range(0, count, step))
+        del slab  # before the next is made
 
 
 def _unpacked_whole(file: IO[bytes], header: Header) -> Iterator[NDArray[Any]]:
