@@ -98,6 +98,11 @@ def test_fewer_samples_than_components_are_explained_altogether(center):
     assert result.explained_variance_ratio_.sum() == pytest.approx(1)
 
 
+def test_arrays_may_come_one_after_the_other():
+    found = [thanos_peer.fit(samples, 1, max_rounds=3) for samples in (make_samples(), iter(make_samples()))]
+    assert found[0].components_.tobytes() == found[1].components_.tobytes()
+
+
 def test_samples_are_left_as_they_are():
     samples = make_samples()
     before = [each.copy() for each in samples]
@@ -111,6 +116,9 @@ def test_samples_are_left_as_they_are():
     [
         ([], {}, "samples must be a list of arrays, one for each agent"),
         (np.zeros((4, 6)), {}, "samples must be a list of arrays, one for each agent"),
+        (Frame(np.ones((4, 2)), ["a", "b"]), {}, "samples must be a list of arrays, one for each agent"),
+        ({0: np.zeros((4, 6))}, {}, "samples must be a list of arrays, one for each agent"),
+        (7, {}, "samples must be a list of arrays, one for each agent"),
         ([np.ones((4, 6)), np.ones((4, 5))], {}, r"samples\[1\] has shape \(4, 5\); must be \(samples, 6\)"),
         ([np.ones(4)], {}, r"samples\[0\] has shape \(4,\)"),
         ([[["a", "b"]]], {}, r"samples\[0\] has entries of type <U1; must be real numbers"),
@@ -119,8 +127,26 @@ def test_samples_are_left_as_they_are():
         (make_samples(), {"n_components": 7}, "problem.p = 7: must be at most n = 6"),
         (make_samples(), {"graph": "web"}, 'graph = "web": must be one of ring, path'),
         (make_samples(), {"graph": [(0, 1)]}, "the graph is not connected"),
+        *(
+            (
+                make_samples(),
+                {"graph": graph},
+                r"graph must be the name of a family, or pairs of agents: \[\(0, 1\)",
+            )
+            for graph in ([(0, 1, 2)], [(0, "x")], [(0, 1.5)], [3], 3)
+        ),
         (make_samples(), {"mu": -1.0}, "problem.mu = -1.0: must be greater than or equal to 0"),
         (make_samples(), {"feature_names": ["a"]}, r"samples\[0\] has shape \(23, 6\); must be \(samples, 1\)"),
+        (
+            make_samples(),
+            {"feature_names": list("abcdea")},
+            "feature_names has the name 'a' in columns 1 and 6; names are unique",
+        ),
+        (
+            [Frame(np.ones((4, 2)), ["a", "a"])],
+            {},
+            r"samples\[0\] has the name 'a' in columns 1 and 2; names are unique",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_said(samples, settings, said):

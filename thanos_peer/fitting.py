@@ -1,6 +1,7 @@
 """All of it in one call: sparse components of samples that lie in several arrays of this process."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import index
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,13 +15,14 @@ from thanos_peer.loadings.result import Result
 from thanos_peer.problem import assemble
 from thanos_peer.samples import Moments, check_same_features, columns_of, named
 from thanos_peer.samples.moments import moments_of_rows
+from thanos_peer.samples.names import check_names
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import Topology, families, parse
 from thanos_peer.topology.graph import Edge
 
 
 def fit(  # noqa: PLR0913 - named, each with its default
-    samples: Sequence[ArrayLike],
+    samples: Iterable[ArrayLike],
     n_components: int,
     *,
     regularizer: Literal["l1", "l21", "none"] = "l1",
@@ -37,10 +39,12 @@ def fit(  # noqa: PLR0913 - named, each with its default
 ) -> Result:
     """Find the sparse components of all samples together, as agents that each hold one of the arrays.
 
-    The agents are those of a network: they exchange X and D with their neighbors only, with the same bits. Samples
-    are divided by a norm of all of them together, so that mu means the same for data of any size, however it is
-    split: by the 2-norm with the start "destiny", which finds it, and by the Frobenius norm otherwise, which is
-    larger, so that the same mu weighs more.
+    The agents are those of a network: they exchange X and D with their neighbors only. They have the same bits as
+    well if NumPy computes with one thread, as it does for peers: set OPENBLAS_NUM_THREADS=1 before it is imported.
+
+    Samples are divided by a norm of all of them together, so that mu means the same for data of any size, however
+    it is split: by the 2-norm with the start "destiny", which finds it, and by the Frobenius norm otherwise, which
+    is larger, so that the same mu weighs more.
 
     Args:
         samples: An array for each agent, (m_i, n): a row per sample.
@@ -84,11 +88,14 @@ def fit(  # noqa: PLR0913 - named, each with its default
     return _result_of(topology, network.agents[0], moments[0].features)
 
 
-def _moments_of(samples: Sequence[ArrayLike], names: Sequence[str] | None) -> list[Moments]:
-    if isinstance(samples, np.ndarray | Mapping) or not len(samples):
+def _moments_of(samples: Iterable[ArrayLike], names: Sequence[str] | None) -> list[Moments]:
+    is_list = (
+        isinstance(samples, Iterable) and not isinstance(samples, Mapping) and not hasattr(samples, "__array__")
+    )
+    samples = list(samples) if is_list else []
+    if not samples:
         raise ConfigError("samples must be a list of arrays, one for each agent")
-    names = columns_of(samples[0]) if names is None else names
-    features = None if names is None else tuple(names)
+    features = _features_of(samples[0], names)
     n: int | None = None if features is None else len(features)
     moments: list[Moments] = []
     for i, each in enumerate(samples):
@@ -97,6 +104,13 @@ def _moments_of(samples: Sequence[ArrayLike], names: Sequence[str] | None) -> li
             moments.append(moments_of_rows(_as_array(each), features, n=n))
         n = moments[0].columns
     return moments
+
+
+def _features_of(first: ArrayLike, names: Sequence[str] | None) -> tuple[str, ...] | None:
+    """What the features are called: as it is said, or else as in the first samples."""
+    with named("samples[0]" if names is None else "feature_names"):
+        found = columns_of(first) if names is None else [str(name) for name in names]
+        return None if found is None else check_names(found)
 
 
 def _as_array(samples: ArrayLike) -> NDArray[Any]:
@@ -113,7 +127,10 @@ def _edges_of(graph: str | Iterable[Edge], d: int, seed: int) -> list[list[int]]
                 f'graph = "{graph}": must be one of {", ".join(families.FAMILIES)}, or pairs of agents'
             )
         graph = families.make(graph, d, seed=seed)
-    return [[int(i), int(j)] for i, j in graph]
+    try:
+        return [[index(i), index(j)] for i, j in graph]
+    except (TypeError, ValueError) as error:
+        raise ConfigError("graph must be the name of a family, or pairs of agents: [(0, 1), (1, 2)]") from error
 
 
 def _result_of(topology: Topology, agent: Agent, features: tuple[str, ...] | None) -> Result:
