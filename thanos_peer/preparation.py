@@ -36,6 +36,7 @@ NOTHING_LEFT = (
 )
 CAREFUL = 1 / 8  # of the step that samples of norm 1 would allow a single agent
 TIES = {"float64": 1e-10, "float32": 1e-5}  # eigenvalues that close may look equal to one agent only
+MOST_GIVEN_AWAY = 2  # numbers that follow from their sum and their sum of squares
 
 
 class Share:
@@ -61,11 +62,23 @@ class Share:
         """The digest of its samples; empty where they follow from the topology."""
         return getattr(self._data, "digest", "")
 
+    @property
+    def _tells_sums(self) -> bool:
+        """Whether there are phases in which neighbors are told its sums and sums of squares."""
+        data = self._topology.problem.data
+        return isinstance(data, FileData) and (data.center or data.scale)
+
+    @property
+    def samples_given_away(self) -> int:
+        """How many samples can be computed from what neighbors are told: all of one or two, else none for sure."""
+        count = self._data.count if self._tells_sums and isinstance(self._data, Moments) else 0
+        return count if count <= MOST_GIVEN_AWAY else 0
+
     def plan(self) -> tuple[Phase, ...]:
         """Its phases, in order."""
         data, start, graph = self._topology.problem.data, self._topology.algorithm.start, self._topology.graph
         plan: list[Phase] = []
-        if isinstance(data, FileData) and (data.center or data.scale):
+        if self._tells_sums:
             plan.append(Averaging("mean", graph, self._own_sums, self._find_mean))
             plan.append(Averaging("spread", graph, self._own_squares, self._find_spread))
         if needs_size(self._topology):

@@ -338,6 +338,23 @@ def test_a_peer_with_bad_data_says_whom_it_could_not_tell(tmp_path):
     assert f"{NOT_TOLD} that this peer leaves (its data cannot be used): peers 0, 2" in words
 
 
+@pytest.mark.parametrize("key", ["center", "scale"])
+def test_a_peer_whose_sums_would_tell_its_samples_warns(tmp_path, key):
+    for i, count in enumerate((1, 2, 3)):
+        np.save(tmp_path / f"{i}.npy", rows(2)[4 * i : 4 * i + count])
+
+    def change(raw):
+        raw["problem"]["data"] = {"kind": "files", key: True}
+        raw["algorithm"]["start"] = {"kind": "random", "seed": 1}
+        for peer in raw["peers"]:
+            peer["data"] = f"{peer['id']}.npy"
+
+    topology = write_topology(tmp_path / "net.toml", "path", D, n=N, max_rounds=3, change=change)
+    call("run", topology.file, "--out", tmp_path / "run", "--quiet")
+    words = [(tmp_path / "run" / "peers" / f"{i}.log").read_text() for i in range(D)]
+    assert [len(re.findall(r"WARNING: this peer has (\d) sample\(s\) only", word)) for word in words] == [1, 1, 0]
+
+
 def test_features_in_another_order_end_simulate_with_the_first_difference(tmp_path):
     topology = files_topology(tmp_path, has_paths=True)
     (tmp_path / "2.csv").write_text(text(2, "a,c,b,d"))

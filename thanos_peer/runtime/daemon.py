@@ -198,6 +198,12 @@ class _Life:
     def _make_agent(self, memory: Memory | None) -> Agent:
         """The agent with its data, and with what it remembers if that is of the same data."""
         share = share_of(self.topology, self.agent)
+        if share.samples_given_away:
+            log.warning(
+                "this peer has %d sample(s) only: the sums that center and scale need tell its neighbors the "
+                "samples themselves; see SECURITY.md",
+                share.samples_given_away,
+            )
         if self.store is not None:
             is_made_up = self.topology.problem.data.kind == "synthetic"
             self.store.tie_to(share.samples, None if is_made_up else self.topology.data_file(self.agent))
