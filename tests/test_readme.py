@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from thanos_peer.cli.app import app
+from thanos_peer.runtime.cluster import free_ports
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -62,6 +63,8 @@ def test_the_mistake_in_a_data_file_is_reported_that_way(tmp_path, monkeypatch):
     text = (ROOT / "topologies/small.toml").read_text(encoding="utf-8")
     data = text[text.index("[problem.data]") : text.index("[algorithm]")]
     text = text.replace(data, '[problem.data]\nkind = "files"\n').replace('"svd"', '"random", seed = 1')
+    for i, port in enumerate(free_ports(3)):  # nobody is to be there
+        text = text.replace(f"127.0.0.1:{17000 + i}", f"127.0.0.1:{port}")
     monkeypatch.chdir(tmp_path)
     Path("net.toml").write_text(text, encoding="utf-8")
     Path("south.csv").write_text("height,age,a,b,c,d\n" + "1,2,3,4,5,6\n" * 5 + "1,NA,3,4,5,6\n", encoding="utf-8")
