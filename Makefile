@@ -39,11 +39,18 @@ FOR_IMAGE := --python-version 3.11 --implementation cp --only-binary :all: \
 # EXTRAS=parquet for an image that reads Parquet files.
 EXTRAS ?=
 
+# Here first: where no index is in reach, wheels that somebody has copied to docker/wheels stay.
+NEW_WHEELS := docker/wheels/.new
+
 wheels: $(VENV)/.venv ## all that the image needs, into docker/wheels, to build it offline
+	rm -rf $(NEW_WHEELS)
+	{ $(BIN)/pip wheel --quiet --no-deps --wheel-dir $(NEW_WHEELS) . && \
+		$(BIN)/pip download --quiet --dest $(NEW_WHEELS) $(FOR_IMAGE) \
+			"$$(echo $(NEW_WHEELS)/thanos_peer-*.whl)$(if $(EXTRAS),[$(EXTRAS)])"; } || \
+		{ rm -rf $(NEW_WHEELS); exit 1; }
 	rm -f docker/wheels/*.whl
-	$(BIN)/pip wheel --quiet --no-deps --wheel-dir docker/wheels .
-	$(BIN)/pip download --quiet --dest docker/wheels $(FOR_IMAGE) \
-		"$$(echo docker/wheels/thanos_peer-*.whl)$(if $(EXTRAS),[$(EXTRAS)])"
+	mv $(NEW_WHEELS)/*.whl docker/wheels/
+	rmdir $(NEW_WHEELS)
 
 image: wheels ## the container image
 	docker build --build-arg EXTRAS=$(EXTRAS) --file docker/Dockerfile --tag $(IMAGE) .

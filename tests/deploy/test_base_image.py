@@ -31,6 +31,38 @@ def test_the_base_is_named_once_and_to_the_patch_level():
     assert "slim-bookworm" not in (ROOT / "benchmarks/images.py").read_text(encoding="utf-8")
 
 
+PIP = """\
+#!/bin/sh
+# a pip that makes wheels of our own, and fetches others if there is an index
+case "$1" in
+  wheel) mkdir -p "$5" && echo new > "$5/thanos_peer-1-py3-none-any.whl" ;;
+  download) {fetch} && echo new > "$4/numpy-2-any.whl" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("fetch", "code", "left"),
+    [
+        ("true", 0, {"numpy-2-any.whl": "new", "thanos_peer-1-py3-none-any.whl": "new"}),
+        ("false", 2, {"msgpack-1-any.whl": "old", "thanos_peer-1-py3-none-any.whl": "old"}),
+    ],
+)
+def test_wheels_are_replaced_when_all_are_there_and_kept_where_there_is_no_index(tmp_path, fetch, code, left):
+    wheels, pip = tmp_path / "docker/wheels", tmp_path / "venv/bin/pip"
+    for directory in (wheels, pip.parent):
+        directory.mkdir(parents=True)
+    for name in ("msgpack-1-any.whl", "thanos_peer-1-py3-none-any.whl"):
+        (wheels / name).write_text("old\n", encoding="ascii")
+    (tmp_path / "venv/.venv").touch()
+    pip.write_text(PIP.format(fetch=fetch), encoding="ascii")
+    pip.chmod(0o755)
+    make = ["make", "--silent", "--file", ROOT / "Makefile", "wheels", f"VENV={tmp_path}/venv"]
+    done = subprocess.run(make, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code, done.stderr
+    assert {path.name: path.read_text(encoding="ascii").strip() for path in wheels.iterdir()} == left
+
+
 @pytest.mark.parametrize(
     ("wheels", "base", "source", "share"),
     [
