@@ -1,11 +1,13 @@
 """What `thanos-peer compose` writes, read by a real YAML parser; tests/docker has the engines."""
 
+import contextlib
 import os
 import re
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -190,6 +192,31 @@ def test_data_that_the_peers_user_could_not_read_is_refused(tmp_path):
     error = call("compose", topology.file, "-o", tmp_path / "x", "--user", "54321:54321", code=3).stderr
     assert f"{tmp_path}/private/2.npy of peer 2 cannot be read by user 54321:54321" in error
     assert not (tmp_path / "x").exists()
+
+
+@contextlib.contextmanager
+def as_nobody_special():
+    """A directory, and not being root while we are there."""
+    with tempfile.TemporaryDirectory() as place:
+        user = os.geteuid()
+        os.chown(place, user or 54321, -1)
+        os.seteuid(user or 54321)
+        try:
+            yield Path(place)
+        finally:
+            os.seteuid(user)
+
+
+def test_nothing_is_replaced_where_things_cannot_be_given_to_the_peers_user():
+    with as_nobody_special() as place:
+        topology = write_topology(place / "net.toml", "path", 2)
+        to = ("compose", topology.file, "-o", place / "project", "--user")
+        error = call(*to, "5:5", code=3).stderr
+        assert f"what is in {place}/project cannot be given to user 5:5; leave out --user" in error
+        call(*to, f"{os.geteuid()}:{os.getegid()}")  # no --force: nothing has been written
+        before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+        assert "cannot be given" in call(*to, "5:5", "--force", code=3).stderr
+        assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
 
 
 def test_the_memory_of_a_peer_has_room_for_the_gram_matrix_of_a_file_that_is_elsewhere(tmp_path):

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import stat
+import tempfile
 from pathlib import Path
 
 import click
@@ -190,8 +191,19 @@ def _check_readable(topology: Topology, owner: tuple[int, int]) -> None:
             )
 
 
+def _make_results(directory: Path, owner: tuple[int, int]) -> None:
+    """Make the directory of the results, if things can be given to the peers' user; else nothing is replaced."""
+    with tempfile.NamedTemporaryFile(dir=directory) as trial:
+        give_to(Path(trial.name), owner)
+    results = directory / "results"
+    results.mkdir(exist_ok=True)
+    give_to(results, owner)
+
+
 def _write(directory: Path, topology: Topology, choices: Choices, owner: tuple[int, int] | None) -> None:
     keys = secrets_of(topology) if choices.has_secrets and owner is not None else {}
+    if owner is not None:
+        _make_results(directory, owner)
     enclose(directory, choices.enclosures)
     moved = relocated(topology, directory / "topology.toml", service_of)
     moved.file.chmod(READABLE)
@@ -201,9 +213,6 @@ def _write(directory: Path, topology: Topology, choices: Choices, owner: tuple[i
     if owner is None:
         return
     (directory / "stack.yaml").write_text(stack_file(topology, choices), encoding="utf-8")
-    results = directory / "results"
-    results.mkdir(exist_ok=True)
-    give_to(results, owner)
     if keys:
         change_keys(moved, keys, replaces=True)
         secrets = secret_directory(moved.file)
@@ -224,5 +233,6 @@ def give_to(path: Path, owner: tuple[int, int]) -> None:
         os.chown(path, *owner)
     except PermissionError as error:
         raise ConfigError(
-            f"{path} cannot be given to user {owner[0]}:{owner[1]}; leave out --user, or call this as root"
+            f"what is in {path.parent} cannot be given to user {owner[0]}:{owner[1]}; leave out --user, or call "
+            "this as root"
         ) from error
