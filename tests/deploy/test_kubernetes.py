@@ -132,9 +132,18 @@ def test_a_start_that_no_config_map_holds_is_refused_with_a_way_out(tmp_path):
 
     np.save(tmp_path / "start.npy", np.eye(70_000, 2))
     topology = write_topology(tmp_path / "net.toml", "path", 2, change=change)
-    error = call("kubernetes", topology.file, "-o", tmp_path / "cluster", code=3).stderr
-    assert "1,000,000 bytes that a ConfigMap holds, start.npy alone 1,120,128" in error
-    assert "start from a random point" in error
+    earlier = write_topology(tmp_path / "earlier.toml", "path", 2)
+    call("kubernetes", earlier.file, "-o", tmp_path / "cluster")
+    before = {path: path.read_bytes() for path in (tmp_path / "cluster").rglob("*")}
+    for options in (("-o", tmp_path / "new"), ("-o", tmp_path / "cluster", "--force")):
+        error = call("kubernetes", topology.file, *options, code=3).stderr
+        assert error.startswith(
+            f"Error: {options[1]}/topology.toml: topology.toml and start.npy have more than the "
+        )
+        assert "1,000,000 bytes that a ConfigMap holds, start.npy alone 1,120,128" in error
+        assert "start from a random point" in error
+    assert {path: path.read_bytes() for path in (tmp_path / "cluster").rglob("*")} == before
+    call("kubernetes", earlier.file, "-o", tmp_path / "new")  # no --force: nothing has been written
 
 
 def test_data_that_is_nowhere_named_or_nowhere_to_be_measured_is_refused(tmp_path):

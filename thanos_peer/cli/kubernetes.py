@@ -1,18 +1,21 @@
 """`thanos-peer kubernetes`: manifests from which a cluster runs the peers of a topology."""
 
 import os
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from thanos_peer.block import AgentId
 from thanos_peer.cli.compose import CPUS_OPTION, IMAGE_OPTION, MEMORY_OPTION, warn_of_parquet
 from thanos_peer.cli.directory import enclose, new_directory, remove_stale_files, written_before
 from thanos_peer.cli.start import LET_PEERS_RUN
 from thanos_peer.deploy.containers import Limits, data_path, memory_of, relocated, secrets_of
-from thanos_peer.deploy.enclosures import enclosures_of
+from thanos_peer.deploy.enclosures import Enclosures, enclosures_of
 from thanos_peer.deploy.kubernetes import manifests, name_of, pod_of, secrets
 from thanos_peer.errors import ConfigError
-from thanos_peer.runtime.security import SECRET_MODE, with_keys
+from thanos_peer.runtime.security import SECRET_MODE, KeyPair, with_keys
 from thanos_peer.topology import Topology, load
 
 
@@ -44,15 +47,14 @@ def kubernetes_command(
     _check_data(topology)
     limits = Limits(memory or memory_of(topology), cpus)
     directory = new_directory(output or Path(f"{topology.name}.kubernetes"), is_replaced=force)
-    enclose(directory, enclosures)
-    moved = relocated(topology, directory / "topology.toml", lambda agent: pod_of(topology, agent))
-    if topology.content.unencrypted is None:
-        keys = secrets_of(topology)
-        moved = with_keys(moved, moved.file, keys)
-        _write_private(directory / "secrets.yaml", secrets(moved, keys))
-    content = moved.file.read_text(encoding="utf-8")
-    text = manifests(moved, content, image=image, limits=limits, enclosures=enclosures)
+    keys = secrets_of(topology) if topology.content.unencrypted is None else {}
+    moved, content = _moved(topology, keys, enclosures, directory / "topology.toml")
+    text = manifests(moved, content, image=image, limits=limits, enclosures=enclosures)  # or it is too large
     before = written_before(directory / "manifests.yaml")
+    enclose(directory, enclosures)
+    moved.file.write_text(content, encoding="utf-8")
+    if keys:
+        _write_private(directory / "secrets.yaml", secrets(moved, keys))
     (directory / "manifests.yaml").write_text(text, encoding="utf-8")
     if before:
         remove_stale_files(directory, before, enclosures)
@@ -63,6 +65,18 @@ def kubernetes_command(
         f"{directory}: {topology.d} pods {name_of(topology)}-N; start them with: kubectl apply --server-side -f "
         f"{directory}"
     )
+
+
+def _moved(
+    topology: Topology, keys: dict[AgentId, KeyPair], enclosures: Enclosures, file: Path
+) -> tuple[Topology, str]:
+    """The topology of the pods as it will be in a file, and its text; nothing of it is there yet."""
+    with tempfile.TemporaryDirectory() as place:
+        enclose(Path(place), enclosures)
+        moved = relocated(topology, Path(place, file.name), lambda agent: pod_of(topology, agent))
+        if keys:
+            moved = with_keys(moved, moved.file, keys)
+        return replace(moved, file=file), moved.file.read_text(encoding="utf-8")
 
 
 def _check_data(topology: Topology) -> None:
