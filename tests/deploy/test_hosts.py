@@ -54,9 +54,15 @@ def lan():
     with connected_hosts(5) as lan:
         yield lan
         for name in lan.names:
-            for pid in ip("netns", "pids", name).split():
-                with contextlib.suppress(ProcessLookupError):  # it may have ended since
-                    os.kill(int(pid), signal.SIGKILL)
+            end_all_on(name)
+
+
+def end_all_on(name):
+    """Kill whatever runs on a host, and wait until it is gone, its open ports too."""
+    for pid in ip("netns", "pids", name).split():
+        with contextlib.suppress(ProcessLookupError):  # it may have ended since
+            os.kill(int(pid), signal.SIGKILL)
+    wait_until(lambda: not ip("netns", "pids", name).split(), f"nothing runs on {name}")
 
 
 @pytest.fixture
@@ -169,6 +175,22 @@ def test_names_with_spaces_and_colons_are_copied_run_and_fetched(office, lan, mo
     assert_same_bits(Path("runs/path-2"), topology)
 
 
+def test_results_that_are_here_already_stay_if_they_cannot_be_fetched(tmp_path, monkeypatch):
+    write_topology(tmp_path / "net.toml", "path", 2, change=on_hosts("north.example", "south.example"))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/ssh").write_text("#!/bin/sh\necho half; exit 255\n", encoding="ascii")
+    (tmp_path / "bin/ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    here = Path("runs/path-2/peers")
+    here.mkdir(parents=True)
+    (here / "0.npz").write_text("whole", encoding="ascii")
+    lines = call("hosts", "net.toml", "--directory", "my peers", "--only", "fetch").stdout
+    assert by_shell(lines).returncode != 0
+    subprocess.run(["sh"], input=lines, capture_output=True, text=True, check=False, timeout=60)  # no -e
+    assert {path.name: path.read_text(encoding="ascii") for path in here.iterdir()} == {"0.npz": "whole"}
+
+
 @pytest.mark.parametrize("protocol", ["-s", "-O"])
 def test_a_name_with_a_colon_is_no_host(office, lan, monkeypatch, protocol):
     monkeypatch.setenv("MORE_FOR_scp", protocol)
@@ -184,8 +206,7 @@ def test_a_host_without_the_command_is_named_before_anything_runs(office, lan):
     write_topology(Path("net.toml"), "path", 2, change=lan.everybody_on_its_own_host)
     do("hosts", "net.toml", "--only", "copy")
     home = home_of(lan, 1, office.parent)
-    for pid in ip("netns", "pids", lan.names[1]).split():
-        os.kill(int(pid), signal.SIGKILL)
+    end_all_on(lan.names[1])
     serve(lan, 1, office.parent, "/usr/bin:/bin")
     done = by_shell(call("hosts", "net.toml", "--only", "run").stdout)
     assert done.returncode == 127

@@ -151,11 +151,17 @@ def _send(file: Path, host: Host, place: PurePosixPath, name: str = "", *, is_se
     return f"scp {'-p ' * is_secret}{local} {quote(f'{_login(host)}:{target}')}"
 
 
-def _get(there: PurePosixPath, host: Host, place: str) -> str:
-    """Copy a file from a host into a directory here."""
-    if not PLAIN.fullmatch(str(there)):
-        return f"ssh -n {quote(host.name)} {quote(f'cat {quote(str(there))}')} > {place}/{there.name}"
-    return f"scp {quote(f'{_login(host)}:{there}')} {place}/"
+def _get(there: PurePosixPath, host: Host, place: str) -> Iterator[str]:
+    """Copy a file from a host into a directory here; one that is there already stays if that fails."""
+    if PLAIN.fullmatch(str(there)):
+        yield f"scp {quote(f'{_login(host)}:{there}')} {place}/"
+        return
+    name = f"{place}/{there.name}"
+    yield (
+        f"ssh -n {quote(host.name)} {quote(f'cat {quote(str(there))}')} > {name}.new"
+        f" || {{ rm -f {name}.new; false; }}"
+    )
+    yield f"mv {name}.new {name}"
 
 
 def _local(file: Path) -> str:
@@ -192,7 +198,7 @@ def _fetch(topology: Topology, _: Enclosures, host: Host, directory: PurePosixPa
     for peer in host.peers:
         files = PeerFiles(Path(out), topology, peer.id)
         for file in (files.result, files.table, files.facts):
-            yield _get(directory / file, host, f"{out}/peers")
+            yield from _get(directory / file, host, f"{out}/peers")
 
 
 _LINES = {"copy": _copy, "run": _run, "status": _status, "fetch": _fetch}
