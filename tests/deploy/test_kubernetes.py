@@ -1,6 +1,7 @@
 """What `thanos-peer kubernetes` writes, against the published schemas. No cluster was tried."""
 
 import base64
+import re
 import stat
 import tomllib
 
@@ -100,6 +101,34 @@ def test_a_name_becomes_one_that_the_cluster_allows(tmp_path):
     name = objects(tmp_path / "cluster/manifests.yaml")["Service"]["metadata"]["name"]
     assert name.startswith("thanos-lab-7-north-x")
     assert len(name) < 50
+
+
+def test_names_of_two_runs_never_become_one(tmp_path):
+    names = ("a-b", "a.b", "a_b", "A-b", "a--b", "a-b-", "x" * 40, "x" * 41, "x" * 42, f"{'x' * 40}y")
+    made = []
+    for name in names:
+        topology = write_topology(tmp_path / "net.toml", "path", 2, name=name)
+        said = call("kubernetes", topology.file, "-o", tmp_path / "cluster", "--force").stdout
+        found = objects(tmp_path / "cluster/manifests.yaml")["StatefulSet"]["metadata"]
+        made.append(found["name"])
+        key = "app.kubernetes.io/instance"
+        assert said.endswith(f" with: kubectl delete statefulset,pvc -l {key}={found['labels'][key]}\n")
+    assert len(set(made)) == len(names)
+    assert all(re.fullmatch(r"thanos-[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", each) for each in made)
+    assert (made[0], made[6]) == ("thanos-a-b", f"thanos-{'x' * 40}")  # those that need no change
+
+
+def test_the_size_of_the_claims_can_be_chosen(tmp_path):
+    topology = write_topology(tmp_path / "net.toml", "path", 2)
+    for options, size in (((), "1Gi"), (("--storage", "20Gi"), "20Gi")):
+        call("kubernetes", topology.file, "-o", tmp_path / "cluster", "--force", *options)
+        stateful_set = objects(tmp_path / "cluster/manifests.yaml")["StatefulSet"]
+        kubernetes_validate.validate(stateful_set, VERSIONS[0], strict=True)
+        (claim,) = stateful_set["spec"]["volumeClaimTemplates"]
+        assert claim["spec"]["resources"]["requests"] == {"storage": size}
+    for wrong in ("", "0Gi", "many", "1 Gi"):
+        error = call("kubernetes", topology.file, "-o", tmp_path / "x", f"--storage={wrong}", code=2).stderr
+        assert f"'--storage': {wrong!r} is not a size such as 500Mi or 20Gi" in error
 
 
 def test_code_and_a_start_go_along_in_the_config_map(tmp_path):

@@ -11,9 +11,10 @@ from thanos_peer.block import AgentId
 from thanos_peer.cli.compose import CPUS_OPTION, IMAGE_OPTION, MEMORY_OPTION, warn_of_parquet
 from thanos_peer.cli.directory import enclose, new_directory, remove_stale_files, written_before
 from thanos_peer.cli.start import LET_PEERS_RUN
+from thanos_peer.cli.words import Word
 from thanos_peer.deploy.containers import Limits, data_path, memory_of, relocated, secrets_of
 from thanos_peer.deploy.enclosures import Enclosures, enclosures_of
-from thanos_peer.deploy.kubernetes import manifests, name_of, pod_of, secrets
+from thanos_peer.deploy.kubernetes import manifests, name_of, pod_of, removal_of, secrets
 from thanos_peer.errors import ConfigError
 from thanos_peer.runtime.security import SECRET_MODE, KeyPair, with_keys
 from thanos_peer.topology import Topology, load
@@ -26,6 +27,13 @@ from thanos_peer.topology import Topology, load
 @IMAGE_OPTION
 @MEMORY_OPTION
 @CPUS_OPTION
+@click.option(
+    "--storage",
+    type=Word(r"[1-9]\d{0,8}[KMGT]i", "a size such as 500Mi or 20Gi"),
+    default="1Gi",
+    show_default=True,
+    help="Size of each volume that a pod claims: for state and results, and for data files.",
+)
 @LET_PEERS_RUN
 def kubernetes_command(
     file: Path,
@@ -34,6 +42,7 @@ def kubernetes_command(
     image: str,
     memory: int | None,
     cpus: float,
+    storage: str,
     allowed_code: tuple[str, ...],
 ) -> None:
     """Write manifests from which a Kubernetes cluster runs the peers of topology FILE.
@@ -49,7 +58,9 @@ def kubernetes_command(
     directory = new_directory(output or Path(f"{topology.name}.kubernetes"), is_replaced=force)
     keys = secrets_of(topology) if topology.content.unencrypted is None else {}
     moved, content = _moved(topology, keys, enclosures, directory / "topology.toml")
-    text = manifests(moved, content, image=image, limits=limits, enclosures=enclosures)  # or it is too large
+    text = manifests(  # unless it is too large
+        moved, content, image=image, limits=limits, storage=storage, enclosures=enclosures
+    )
     before = written_before(directory / "manifests.yaml")
     enclose(directory, enclosures)
     moved.file.write_text(content, encoding="utf-8")
@@ -65,6 +76,7 @@ def kubernetes_command(
         f"{directory}: {topology.d} pods {name_of(topology)}-N; start them with: kubectl apply --server-side -f "
         f"{directory}"
     )
+    click.echo(f"remove them, and what they have kept, with: {removal_of(topology)}")
 
 
 def _moved(

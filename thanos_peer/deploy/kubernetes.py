@@ -8,6 +8,7 @@ files of a Secret belong to root and a group, and a peer refuses a secret that a
 runs before takes the peer's own one out, for the peer alone.
 """
 
+import hashlib
 import re
 from base64 import b64encode
 from pathlib import PurePath
@@ -23,15 +24,24 @@ from thanos_peer.topology import Topology
 
 LARGEST_CONFIG = 1_000_000  # bytes: a ConfigMap holds a MiB
 LONGEST_NAME = 40
+MARK = 8  # hexadecimal digits
 LEAST_CPUS = 0.1  # what a node must have left for a peer, unless the peer may use less
 KEY = "/key/secret"
 TAKE_KEY = f'umask 077 && cp "/keys/$HOSTNAME.secret" {KEY}'
 
 
 def name_of(topology: Topology) -> str:
-    """The name of all objects of a run: letters, digits and dashes."""
-    slug = re.sub(r"[^a-z0-9]+", "-", topology.name.lower())[:LONGEST_NAME].strip("-")
+    """The name of all objects of a run: letters, digits and dashes; no other run's, where it had to be changed."""
+    slug = re.sub(r"[^a-z0-9]+", "-", topology.name.lower()).strip("-")
+    if slug != topology.name or len(slug) > LONGEST_NAME:
+        mark = hashlib.sha256(topology.name.encode()).hexdigest()[:MARK]
+        slug = f"{slug[: LONGEST_NAME - MARK - 1].rstrip('-')}-{mark}"
     return f"thanos-{slug}"
+
+
+def removal_of(topology: Topology) -> str:
+    """The command that removes a run from the cluster, with what its pods have kept."""
+    return f"kubectl delete statefulset,pvc -l app.kubernetes.io/instance={name_of(topology)}"
 
 
 def pod_of(topology: Topology, agent: AgentId) -> str:
@@ -40,7 +50,9 @@ def pod_of(topology: Topology, agent: AgentId) -> str:
     return f"{name}-{agent}.{name}"
 
 
-def manifests(topology: Topology, text: str, *, image: str, limits: Limits, enclosures: Enclosures) -> str:
+def manifests(
+    topology: Topology, text: str, *, image: str, limits: Limits, storage: str, enclosures: Enclosures
+) -> str:
     """The text of manifests.yaml.
 
     Args:
@@ -48,6 +60,7 @@ def manifests(topology: Topology, text: str, *, image: str, limits: Limits, encl
         text: The topology file, with the pods' addresses.
         image: Of all peers.
         limits: What a pod may use.
+        storage: The size of each volume that a pod claims.
         enclosures: What goes along with the topology file.
 
     Raises:
@@ -57,7 +70,12 @@ def manifests(topology: Topology, text: str, *, image: str, limits: Limits, encl
         _object("v1", "ConfigMap", topology, _config(topology, text, enclosures)),
         _object("v1", "Service", topology, {"spec": _service(topology)}),
         _object("networking.k8s.io/v1", "NetworkPolicy", topology, {"spec": _policy(topology)}),
-        _object("apps/v1", "StatefulSet", topology, {"spec": _stateful_set(topology, image, limits, enclosures)}),
+        _object(
+            "apps/v1",
+            "StatefulSet",
+            topology,
+            {"spec": _stateful_set(topology, image, limits, storage, enclosures)},
+        ),
     ]
     head = f"# {topology.name}: {topology.d} peers. Written by `thanos-peer kubernetes`.\n"
     if topology.problem.data.kind == "files":
@@ -123,7 +141,9 @@ def _policy(topology: Topology) -> dict[str, Any]:
     }
 
 
-def _stateful_set(topology: Topology, image: str, limits: Limits, enclosures: Enclosures) -> dict[str, Any]:
+def _stateful_set(
+    topology: Topology, image: str, limits: Limits, storage: str, enclosures: Enclosures
+) -> dict[str, Any]:
     claims = ["work"] + (["data"] if topology.problem.data.kind == "files" else [])
     return {
         "serviceName": name_of(topology),
@@ -131,12 +151,12 @@ def _stateful_set(topology: Topology, image: str, limits: Limits, enclosures: En
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": _labels(topology)},
         "template": {"metadata": {"labels": _labels(topology)}, "spec": _pod(topology, image, limits, enclosures)},
-        "volumeClaimTemplates": [_claim(name) for name in claims],
+        "volumeClaimTemplates": [_claim(name, storage) for name in claims],
     }
 
 
-def _claim(name: str) -> dict[str, Any]:
-    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+def _claim(name: str, storage: str) -> dict[str, Any]:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}}
     return {"metadata": {"name": name}, "spec": spec}
 
 
