@@ -286,6 +286,30 @@ def test_the_limits_the_image_and_the_user_can_be_chosen(tmp_path):
     assert limits == {"cpus": "0.5", "memory": "512M"}
 
 
+@pytest.mark.parametrize(
+    ("option", "wrong", "words"),
+    [
+        ("--image", "", "'' is not the name of an image"),
+        ("--image", "two words", "'two words' is not the name of an image"),
+        ("--image", "$IMAGE", "'$IMAGE' is not the name of an image"),
+        ("--cpus", "1e-9", "1e-09 is not in the range x>=0.01"),
+        ("--cpus", "inf", "inf is not a finite number"),
+    ],
+)
+@pytest.mark.parametrize("command", ["compose", "kubernetes"])
+def test_what_no_engine_would_take_is_refused(tmp_path, command, option, wrong, words):
+    topology = write_topology(tmp_path / "net.toml", "path", 2)
+    error = call(command, topology.file, "-o", tmp_path / "x", f"{option}={wrong}", code=2).stderr
+    assert f"Invalid value for '{option}': {words}" in error
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("image", ["registry.example:5000/lab/peer_a:1.0-rc", "[fd00::2]:5000/x@sha256:ab"])
+def test_an_image_may_come_from_anywhere(tmp_path, image):
+    _, directory = written(tmp_path, "--image", image)
+    assert read(directory / "compose.yaml")["services"]["peer-0"]["image"] == image
+
+
 def test_nobody_runs_as_root_unless_asked_for(tmp_path):
     _, directory = written(tmp_path)
     assert not read(directory / "compose.yaml")["services"]["peer-0"]["user"].startswith("0:")

@@ -191,6 +191,13 @@ def test_results_that_are_here_already_stay_if_they_cannot_be_fetched(tmp_path, 
     assert {path.name: path.read_text(encoding="ascii") for path in here.iterdir()} == {"0.npz": "whole"}
 
 
+@pytest.mark.parametrize("directory", ["~/peers", "~ann/peers", "-p", ""])
+def test_a_directory_that_no_shell_there_would_understand_is_refused(tmp_path, directory):
+    write_topology(tmp_path / "net.toml", "path", 2, change=on_hosts("north.example", "south.example"))
+    error = call("hosts", tmp_path / "net.toml", f"--directory={directory}", code=2).stderr
+    assert f"{directory!r} is not a path from the home directory there, or from /" in error
+
+
 @pytest.mark.parametrize("protocol", ["-s", "-O"])
 def test_a_name_with_a_colon_is_no_host(office, lan, monkeypatch, protocol):
     monkeypatch.setenv("MORE_FOR_scp", protocol)

@@ -19,6 +19,7 @@ from thanos_peer.cli.directory import (
 )
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.start import LET_PEERS_RUN
+from thanos_peer.cli.words import Word
 from thanos_peer.deploy.compose import Choices, compose_file, environment_file, service_of, stack_file
 from thanos_peer.deploy.containers import (
     IMAGE,
@@ -36,7 +37,11 @@ from thanos_peer.runtime.security import secret_directory, secret_file
 from thanos_peer.topology import Topology, load
 
 IMAGE_OPTION = click.option(
-    "--image", default=IMAGE, show_default=True, help="The image of all peers; `make image` builds it."
+    "--image",
+    type=Word(r"[\w\[][\w.:/@+\[\]-]*", "the name of an image"),
+    default=IMAGE,
+    show_default=True,
+    help="The image of all peers; `make image` builds it.",
 )
 MEMORY_OPTION = click.option(
     "--memory",
@@ -45,7 +50,11 @@ MEMORY_OPTION = click.option(
     help="Limit per peer.  [default: plenty for the problem]",
 )
 CPUS_OPTION = click.option(
-    "--cpus", type=FiniteFloat(min=0, min_open=True), default=1.0, show_default=True, help="Limit per peer."
+    "--cpus",
+    type=FiniteFloat(min=0.01),  # the least that engines can set
+    default=1.0,
+    show_default=True,
+    help="Limit per peer.",
 )
 
 
@@ -59,7 +68,11 @@ CPUS_OPTION = click.option(
 )
 @MEMORY_OPTION
 @CPUS_OPTION
-@click.option("--user", metavar="UID:GID", help="Whom peers run as, and who owns the results.  [default: you]")
+@click.option(
+    "--user",
+    metavar="UID:GID",
+    help=f"Whom peers run as, and who owns the results.  [default: you; for root {IMAGE_USER}:{IMAGE_USER}]",
+)
 @LET_PEERS_RUN
 @click.option(
     "--portable", is_flag=True, help="Nothing of this machine in it, for others to use; with a summary at the end."

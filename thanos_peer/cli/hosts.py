@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from thanos_peer.cli.start import LET_PEERS_RUN
+from thanos_peer.cli.words import Word
 from thanos_peer.deploy.enclosures import NOTHING, enclosures_of
 from thanos_peer.deploy.hosts import STEPS, instructions, systemd_unit, without_data
 from thanos_peer.topology import load
@@ -17,6 +18,7 @@ from thanos_peer.topology import load
 )
 @click.option(
     "--directory",
+    type=Word(r"(?![~-]).+", "a path from the home directory there, or from /"),  # no shell there expands a ~
     default="thanos-peer",
     show_default=True,
     help="Where things go on each host, from the home directory there.",
