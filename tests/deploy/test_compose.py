@@ -16,6 +16,7 @@ import yaml
 from cli.commands import call
 from deploy.test_hosts import give_files
 from own_code.classes import MODULE
+from programs import run
 from runtime.namespaces import need
 from runtime.processes import write_topology
 
@@ -360,6 +361,39 @@ def test_an_image_that_nobody_builds_here_may_be_pulled(tmp_path):
         assert not {"build", "pull_policy", "depends_on"} & set(service)
 
 
+def run_inside(place, service):
+    """Do what a service does, with directories of ours in the place of the container's; what it says."""
+    script = re.sub(r"(?<=[ \n=])/(tmp|network|states|results|project)\b", rf"{place}/\1", service["command"][0])
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return run("sh", "-ec", script.replace("$$", "$"), env={"PATH": path})
+
+
+def test_results_of_a_larger_ring_are_not_mixed_with_those_of_a_smaller_one(tmp_path):
+    need("diff")
+    _, directory = written(tmp_path, "--portable")
+    outcome = read(directory / "compose.yaml")["services"]["outcome"]
+    outcome["command"] = [re.sub(r"^setpriv .*\n", "", outcome["command"][0], flags=re.MULTILINE)]  # the verdict
+    for name in ("project", "results/peers", "tmp"):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+    here, there = tmp_path / "project/results", tmp_path / "results/peers"
+    for names, words in (
+        ("0123", ""),
+        ("0123", ""),
+        ("012", "results/ was of another run: it is kept as results."),
+    ):
+        shutil.rmtree(there)
+        there.mkdir()
+        for name in names:
+            (there / f"{name}.npz").write_text(f"{name} of {names}", encoding="ascii")
+        said = run_inside(tmp_path, outcome)
+        assert said.startswith(words)
+        assert bool(said) == bool(words)
+        found = {path.name: path.read_text(encoding="ascii") for path in (here / "peers").iterdir()}
+        assert found == {f"{name}.npz": f"{name} of {names}" for name in names}
+    (kept,) = (tmp_path / "project").glob("results.*")
+    assert {path.name for path in (kept / "peers").iterdir()} == {f"{name}.npz" for name in "0123"}
+
+
 def test_no_secret_is_left_in_an_image_or_a_container(tmp_path):
     need("install")
     _, directory = written(tmp_path, "--portable", "--build", "..")
@@ -374,9 +408,7 @@ def test_no_secret_is_left_in_an_image_or_a_container(tmp_path):
     for name in ("tmp", "network", *(f"states/{i}" for i in range(4))):
         (inside / name).mkdir(parents=True)
     (inside / "project").symlink_to(directory)
-    script = re.sub(r"(?<=[ \n])/(tmp|network|states|project)\b", rf"{inside}/\1", prepare["command"][0])
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    subprocess.run(["sh", "-ec", script.replace("$$", "$")], check=True, env={"PATH": path}, timeout=60)
+    run_inside(inside, prepare)
     made = load(inside / "network/topology.toml")
     assert {file.name for file in (inside / "network").iterdir()} == {"topology.toml", "original"}
     for i in range(4):

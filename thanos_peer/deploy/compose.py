@@ -48,6 +48,11 @@ mkdir -p /tmp/check
 cp -r {originals} /tmp/check/
 chmod -R a+rX /tmp/check
 setpriv --reuid={uid} --regid={gid} --clear-groups thanos-peer verify /tmp/check/topology.toml --results /results
+if test -e /project/results/peers && ! diff -r /results/peers /project/results/peers >/dev/null; then
+  kept=results.$$(date -u +%Y%m%d-%H%M%S)
+  mv /project/results /project/$$kept
+  echo "results/ was of another run: it is kept as $$kept"
+fi
 mkdir -p /project/results
 cp -r /results/. /project/results/
 chown -R --reference=/project /project/results
