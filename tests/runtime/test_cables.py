@@ -103,7 +103,7 @@ def test_three_in_ten_packets_are_lost_for_a_while(lan, tmp_path):
         for host in range(4):
             run(*lan.on(host), "iptables", "-A", *LOSS)
         wait_until_all_go_on(topology, out, rounds=10, seconds=PATIENCE)
-        assert all(dropped_packets(lan, host) > 10 for host in range(4))
+        wait_until(lambda: all(dropped_packets(lan, host) > 10 for host in range(4)), "losses at every host")
         for host in range(4):
             run(*lan.on(host), "iptables", "-D", *LOSS)
         wait_until_all_go_on(topology, out)

@@ -99,8 +99,12 @@ MISTAKES = {
 
 
 def ended_with_3(arguments):
+    return ended_with(3, arguments)
+
+
+def ended_with(code, arguments):
     done = subprocess.run(command(*arguments), capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert done.returncode == 3, done.stderr
+    assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr
 
@@ -128,10 +132,10 @@ def spoil(directory, content):
     return directory / "1.csv"
 
 
-def refused(topology, out, *options, there):
-    """Start peer 1, which ends with code 3, again while one of those there was too busy to be told; its line."""
+def refused(topology, out, *options, there, code=3):
+    """Start peer 1, which ends with a code, again while one of those there was too busy to be told; its line."""
     for _ in range(ATTEMPTS):
-        words = ended_with_3(("start", "--id", 1, "--topology", topology.file, "--out", out, *options))
+        words = ended_with(code, ("start", "--id", 1, "--topology", topology.file, "--out", out, *options))
         not_told = re.search(rf"{NOT_TOLD} .*: peers (.*)", words)
         if not_told is None or not set(not_told[1].split(", ")) & set(map(str, there)):
             break
@@ -210,10 +214,7 @@ def test_a_peer_does_not_go_on_with_other_samples_but_with_the_same_in_another_f
     neighbor = start_peer(topology, 0, out)
     with ended_afterwards(neighbor):
         wait_until(lambda: "listening" in said(out, 0), "peer 0 is there to be told")
-        again = start_peer(topology, 1, out)
-        with ended_afterwards(again):
-            assert again.wait(PATIENCE) == 8
-        (line,) = [each for each in said(out, 1).splitlines() if each.startswith("Error: ")]
+        line = refused(topology, out, there=(0,), code=8)
         assert f"1-000000000000.ckpt was made with other samples than those in {tmp_path}/1.csv" in line
         assert "--fresh" in line
         told(out, 0, "peer 1 left in round 0: it cannot save or read its state")
@@ -332,7 +333,8 @@ def test_a_peer_with_bad_data_says_whom_it_could_not_tell(tmp_path):
     path = tmp_path / "x.npz"
     np.savez(path, table)
     began = time.monotonic()
-    words = ended_with_3(("start", "--id", 1, "--topology", topology.file, "--data", path))
+    start = ("start", "--id", 1, "--topology", topology.file, "--out", tmp_path / "out", "--data", path)
+    words = ended_with_3(start)
     assert time.monotonic() - began >= last_words.PATIENCE  # they had the time to come up
     assert f"{path} of peer 1 has nan in row 3, column 2; all entries must be finite" in words
     assert f"{NOT_TOLD} that this peer leaves (its data cannot be used): peers 0, 2" in words
@@ -364,6 +366,8 @@ def test_features_in_another_order_end_simulate_with_the_first_difference(tmp_pa
 
 def test_a_constant_column_at_one_peer_is_no_mistake(tmp_path):
     topology = files_topology(tmp_path, has_paths=True)
+    words = topology.file.read_text().replace('kind = "files"', 'kind = "files"\nscale = true')
+    topology.file.write_text(words)
     (tmp_path / "1.csv").write_text(f"{NAMES}\n0.1,0.2,0.3,0.4\n0.1,0.5,0.2,0.1\n")
     done = subprocess.run(
         command("simulate", topology.file, "--out", tmp_path / "out"), capture_output=True, check=False

@@ -138,5 +138,6 @@ def test_the_health_of_a_peer_is_whether_it_answers(tmp_path):
     peer = start_peer(topology, 0, tmp_path / "run", env=environment)
     with ended_afterwards(peer):
         wait_until(lambda: "listening" in said(tmp_path / "run", 0), "a peer that listens")
-        assert subprocess.run(ask, env=environment, check=False, timeout=60).returncode == 0
-        assert "peer 0 of path-2: round 0" in run(*command("status"), env=environment)
+        is_well = lambda: subprocess.run(ask, env=environment, check=False, timeout=60).returncode == 0  # noqa: E731
+        wait_until(is_well, "a peer that is well")
+        assert "peer 0 of path-2: round 0" in run(*command("status", "--timeout", 60), env=environment)
