@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import stat
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -38,12 +37,9 @@ def read(file):
 
 
 def check_by_compose(directory):
-    """Have compose itself read its file, where there is one; it looks for the directory to build from, too."""
-    if shutil.which("docker-compose"):
-        understood = subprocess.run(
-            ["docker-compose", "config"], cwd=directory, capture_output=True, text=True, check=False, timeout=60
-        )
-        assert understood.returncode == 0, understood.stderr
+    """Have compose itself read its file; it looks for the directory to build from, too."""
+    need("docker-compose", is_root=False)
+    run("docker-compose", "config", cwd=directory)
 
 
 def unencrypted(raw):
