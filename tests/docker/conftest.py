@@ -8,6 +8,15 @@ from programs import run
 from thanos_peer.deploy.containers import IMAGE
 
 ROOT = Path(__file__).parents[2]
+LIMIT = (
+    3600  # seconds: the first test waits for engine, base image, wheels and build, each with a limit of its own
+)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("docker"):
+            item.add_marker(pytest.mark.timeout(LIMIT))
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,8 @@ DOCKERFILE = Path(__file__).parents[2] / "docker/Dockerfile"
 PATH = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
 MEMORY = Path("/dev/shm")  # noqa: S108 - an engine is several times quicker where nothing is flushed
 
-LONG = 3000  # rounds of a run that something is to happen to: many times what it takes to ask a peer for its round
+LONG = 3000  # rounds of a run that something is to happen to: many times what passes before it can be held
+OTHERS = 900  # seconds that another test session gets to be done with its engine
 
 
 class Engine:
@@ -86,6 +87,20 @@ class Engine:
         done = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=60)
         return json.loads(done.stdout)["answer"]["round"] if done.returncode == 0 else -1
 
+    def hold(self, holder, container):
+        """Pause a peer once another says that the run is under way; asking takes seconds, so it is held then."""
+
+        def is_under_way():
+            self.docker("pause", holder)
+            if self.round_of(container) > 20:  # more than pass without the one that is paused
+                return True
+            self.docker("unpause", holder)
+            time.sleep(0.3)  # a small part of the run
+            return False
+
+        wait_until(lambda: "listening" in self.logs(holder), "a peer that listens")
+        wait_until(is_under_way, "a run that is under way")
+
     def kill(self, container):
         """kill -9 of its process from outside, which the restart policy answers; of nothing else."""
         pid = int(self.inspect(container, ".State.Pid"))
@@ -114,11 +129,19 @@ def is_running():
     return subprocess.run(["docker", "info"], capture_output=True, check=False, timeout=60).returncode == 0
 
 
+def _is_ours(lock):
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def some_engine():
     """The engine that runs here already, or one of our own; only one test session at a time."""
     with (Path(tempfile.gettempdir()) / "thanos-peer-engine.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        wait_until(lambda: _is_ours(lock), "the end of another session of these tests", OTHERS)
         if is_running():
             yield Engine()
             return

@@ -135,8 +135,7 @@ def disturb(engine, containers, neighbors):
 
     names = "range $name, $_ := .NetworkSettings.Networks}}{{$name}}{{end"
     (network,) = engine.inspect(containers[5], names).split()
-    wait_until(lambda: engine.round_of(containers[3]) > 0, "a run that has begun")
-    engine.docker("pause", containers[8])
+    engine.hold(containers[8], containers[3])
     assert engine.inspect(containers[3], ".State.Running") == "true", "the run was over before anything happened"
     engine.kill(containers[3])
     engine.docker("network", "disconnect", network, containers[5])

@@ -6,6 +6,7 @@ import pytest
 import yaml
 from cli.commands import call
 from docker.engine import project_of
+from runtime.namespaces import need
 from runtime.processes import assert_same_bits, wait_until, write_topology
 
 pytestmark = pytest.mark.docker
@@ -79,6 +80,7 @@ class Node:
 
 
 def test_pods_find_their_ids_and_keys_and_stay_until_they_are_told_to_go(engine, image, tmp_path):  # noqa: ARG001
+    need()  # the files of a node are root's
     topology = write_topology(tmp_path / "net.toml", "ring", 4)
     call("kubernetes", topology.file, "-o", tmp_path / "cluster")
     place = tmp_path / "node"

@@ -3,21 +3,29 @@
 import pytest
 from docker.engine import LONG
 from docker.test_compose import twelve, verdict
-from runtime.namespaces import skip
+from runtime.namespaces import TAG, skip
 from runtime.processes import wait_until
 
 pytestmark = pytest.mark.docker
-STACK = "thanospeertest"
+STACK = f"{TAG}stack"
+OURS = ("--filter", f"label=com.docker.stack.namespace={STACK}")
 
 
 @pytest.fixture
 def swarm(engine):
-    """A swarm of this engine alone."""
+    """A swarm of this engine alone, gone afterwards with our stack and its volumes."""
     if engine.docker("info", "--format", "{{.Swarm.LocalNodeState}}") != "inactive":
         skip("needs an engine of its own: the one that runs here is part of a swarm, which is left alone")
     engine.docker("swarm", "init", "--advertise-addr", "127.0.0.1")
-    yield
-    engine.docker("swarm", "leave", "--force")
+    try:
+        yield
+        engine.docker("stack", "rm", STACK)
+        wait_until(lambda: not engine.docker("service", "ls", "--quiet"), "no services left")
+        wait_until(lambda: not engine.docker("ps", "--all", "--quiet", *OURS), "no containers left")
+    finally:
+        engine.docker("swarm", "leave", "--force")
+    if volumes := engine.docker("volume", "ls", "--quiet", *OURS).split():
+        engine.docker("volume", "rm", *volumes)
 
 
 def tasks_of(engine, agent, *filters):
@@ -30,13 +38,13 @@ def test_a_killed_task_is_replaced_and_changes_no_bit(engine, image, swarm, tmp_
     project = twelve(tmp_path, max_rounds=LONG)
     engine.docker("stack", "deploy", "--compose-file", project / "stack.yaml", STACK)
     first = wait_until(lambda: tasks_of(engine, 3), "a task of peer 3")[0]
-    wait_until(lambda: engine.round_of(first) > 0, "a run that has begun")
+    holder = wait_until(lambda: tasks_of(engine, 8), "a task of peer 8")[0]
+    engine.hold(holder, first)
     engine.kill(first)
     second = wait_until(lambda: [one for one in tasks_of(engine, 3) if one != first], "a task in its place")[0]
     wait_until(lambda: "going on from round" in engine.logs(second), "a peer that is back")
+    engine.docker("unpause", holder)
     results = project / "results/peers"
     wait_until(lambda: len([*results.glob("*.json")]) == 12, "results of all", 300)
     wait_until(lambda: not any(tasks_of(engine, i) for i in range(12)), "the end of all tasks")
     assert verdict(engine, project).startswith(f"same bits: X and D of 12 peers, all after round {LONG}")
-    engine.docker("stack", "rm", STACK)
-    wait_until(lambda: not engine.docker("service", "ls", "--quiet"), "no services left")
