@@ -145,12 +145,13 @@ def test_pickles_are_never_loaded(tmp_path):
     ("content", "message"),
     [
         (zipped(X=npy_header(10**6, 10**6)), "it claims an array of 8,000,000,000,000 bytes, and cannot hold it"),
+        (zipped(X=npy_header(5, 2, descr=())), "its header makes no sense"),
         (zipped(X=npy_header(5, 2)), "it ends early"),
         (zipped(X=npy_header(-2, -2) + bytes(32)), "can only specify one unknown dimension"),
         (zipped(ZIP_DEFLATED, X=npy_header(10**6, 4) + bytes(32 * 10**6)), "and is not compressed"),
         (zipped(**{f"X{i}": npy_header(1) + bytes(8) for i in range(33)}), "has at most 32 arrays"),
     ],
-    ids=["header", "short", "negative", "bomb", "many"],
+    ids=["header", "type", "short", "negative", "bomb", "many"],
 )
 def test_no_header_is_believed_and_nothing_is_unpacked(tmp_path, content, message):
     (tmp_path / "0.npz").write_bytes(content)

@@ -14,6 +14,7 @@ from thanos_peer.errors import DataFileError
 from thanos_peer.samples import npy, open_table, read_rows
 
 TABLE = np.arange(12.0).reshape(3, 4)
+TOO_DEEP = b"\x93NUMPY\x01\x00" + (9001).to_bytes(2, "little") + b"-" * 9000 + b"\n"
 
 
 def zipped(compress=np.savez, **arrays):
@@ -100,6 +101,15 @@ def test_a_header_of_gigabytes_is_refused(tmp_path):
     content = b"\x93NUMPY\x02\x00" + (2**32 - 1).to_bytes(4, "little") + b"{}"
     message = "is not a plain numeric .npy file: its header is too long"
     assert error_of(tmp_path / "x.npy", content) == message
+
+
+@pytest.mark.parametrize(
+    "header", [npy_header(3, 4, descr=()), npy_header(3, 4, descr=("<f8",)), TOO_DEEP], ids=["()", "(f8,)", "deep"]
+)
+@pytest.mark.parametrize("kind", ["npy", "npz"])
+def test_a_header_that_makes_no_sense_is_refused(tmp_path, header, kind):
+    content = header if kind == "npy" else claims.zipped(X=header)
+    assert error_of(tmp_path / f"x.{kind}", content).startswith(f"is not a plain numeric .{kind} file: ")
 
 
 def test_a_large_table_by_columns_in_an_npz_is_refused_with_a_way_out(tmp_path, monkeypatch):

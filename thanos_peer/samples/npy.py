@@ -92,7 +92,10 @@ def read_header(file: IO[bytes]) -> Header:
     if int.from_bytes(length, "little") > LONGEST_HEADER:
         raise ValueError("its header is too long")
     header = file.read(int.from_bytes(length, "little"))
-    return Header(*readers[version](io.BytesIO(length + header)))
+    try:
+        return Header(*readers[version](io.BytesIO(length + header)))
+    except (LookupError, MemoryError) as error:  # a type of no parts; MemoryError is Python's word for too deep
+        raise ValueError("its header makes no sense") from error
 
 
 def _check_header(header: Header, n: int | None) -> None:
