@@ -386,12 +386,19 @@ def test_a_peer_without_any_data_is_told_how_to_get_some(tmp_path):
     assert "data: files" in shown.stdout
 
 
-def test_the_data_file_of_one_peer_in_the_environment_is_not_taken_for_that_of_all(tmp_path, monkeypatch):
+@pytest.mark.parametrize("launcher", [["run"], ["chaos", "--faults", 0]], ids=["run", "chaos"])
+def test_what_the_environment_says_of_one_peer_is_not_taken_for_all(tmp_path, monkeypatch, launcher):
     topology = files_topology(tmp_path, has_paths=True)
     monkeypatch.setenv("THANOS_PEER_DATA", str(tmp_path / "gone.csv"))
+    monkeypatch.setenv("THANOS_PEER_SECRET_KEY", str(tmp_path / "gone.secret"))
+    monkeypatch.setenv("THANOS_PEER_STATUS", f"ipc://{tmp_path}/status")
     out = tmp_path / "out"
     done = subprocess.run(
-        command("run", topology.file, "--out", out), capture_output=True, text=True, check=False, timeout=PATIENCE
+        command(*launcher, topology.file, "--out", out),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     assert_same_bits(out, topology)

@@ -39,8 +39,8 @@ PORTS = range(10_000, 32_768)  # below those of outgoing connections, as most sy
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without the data file of a single peer."""
-    return {name: value for name, value in os.environ.items() if name != "THANOS_PEER_DATA"}
+    """Ours, without what is said there of a single peer: all that holds for these is in their commands."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("THANOS_PEER_")}
 
 
 def free_ports(count: int) -> list[int]:
