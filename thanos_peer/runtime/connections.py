@@ -3,10 +3,11 @@
 ZeroMQ limits neither. Its monitor tells the descriptor of each connection that it accepts, and a frame tells the
 one that it came by. Rules, with keys and without:
 
-1. A connection by which nothing has come yet may be a stranger's. There are MOST_STRANGERS of them at most; one
-   more, and the oldest is cut off, of the address that has the most: whoever floods cuts off himself first.
-2. Each neighbor has MOST_LINKS connections at most; one more, and one of its own is cut off. Without keys nobody
-   knows whose they are, so it is MOST_LINKS for each neighbor, all together.
+1. A connection by which nothing has come yet may be a stranger's, even if a neighbor's key was shown: ZeroMQ asks
+   about keys without telling the descriptor. There are MOST_STRANGERS of them at most; one more, and the oldest is
+   cut off, of the address that has the most: whoever floods cuts off himself first.
+2. Each neighbor has MOST_LINKS connections at most that it has said something by; one more, and one of its own is
+   cut off. Without keys nobody knows whose they are, so it is MOST_LINKS for each neighbor, all together.
 3. A message is one frame. ZeroMQ would keep the parts of a larger one until the last has come, and its limits
    count whole messages only; so whoever has sent more bytes than its queue and the kernel's buffer hold, and no
    whole message among them, is cut off, as is whoever ends a message of several parts.
@@ -34,7 +35,7 @@ MOST_STRANGERS = 256
 MOST_LINKS = 4
 MOST_AT_ONCE = 64
 MOST_NEWS = 10_000  # more than ZeroMQ's queue holds
-NOTICES = 10.0  # seconds between two lines about strangers
+NOTICES = 10.0  # seconds between two lines about strangers that are wrong in the same way
 LOOK = 0.1  # seconds between two looks at how much has come
 STRANGERS_BYTES, SHARES = 2**26, 8  # what strangers may have said together, or as much as so many that are known
 HEARTBEATS = 256  # bytes a second that ZeroMQ's own say by a connection, at most
@@ -72,8 +73,8 @@ class Connections:
         self._suspects: set[int] = set()
         self._is_in_parts = False
         self.refused = 0
-        self.latest = NO_HANDSHAKE  # what was wrong with the stranger that leaves next
-        self._noticed = -NOTICES
+        self.latest = NO_HANDSHAKE, ""  # what was wrong with the stranger that leaves next, and whence it came
+        self._noticed: dict[str, float] = {}  # when each wrong was last said aloud
         self._news = inbox.get_monitor_socket(_WATCHED)
         self._loop.add_reader(self._news.fileno(), self._watch)
         self._loop.call_soon(self._watch)  # the descriptor speaks up only after a read that found nothing
@@ -106,7 +107,8 @@ class Connections:
                     self._let_wait(value)
                 elif event == zmq.EVENT_DISCONNECTED:
                     if value in self._strangers:
-                        self.refuse(self.latest)
+                        why, self.latest = self.latest, (NO_HANDSHAKE, "")
+                        self._refuse(*why)
                     self._forget(value)
             self._loop.call_soon(self._watch)
 
@@ -115,7 +117,7 @@ class Connections:
         self._strangers[descriptor] = _address_of(descriptor)
         if len(self._strangers) > MOST_STRANGERS:
             crowded = self._cut_one_of(self._strangers)
-            self.refuse(f"more than {MOST_STRANGERS} say nothing, most of them from {crowded or 'somewhere'}")
+            self._refuse(f"more than {MOST_STRANGERS} say nothing", f"most of them from {crowded or 'somewhere'}")
 
     def _forget(self, descriptor: int) -> None:
         for crowd in self._crowds():
@@ -155,7 +157,7 @@ class Connections:
         address = next((crowd[descriptor] for crowd in self._crowds() if descriptor in crowd), "")
         self._cut(descriptor)
         self._forget(descriptor)
-        self.refuse(f"{why}, from {address or 'somewhere'}")
+        self._refuse(why, f"from {address or 'somewhere'}")
 
     def _says_too_much(self, descriptor: int, now: float) -> bool:
         """Whether it has been more than may wait in queues, twice: after the first time its frames are watched."""
@@ -195,13 +197,13 @@ class Connections:
             if end and endpoint.endswith(end):
                 connection.shutdown(socket.SHUT_RDWR)
 
-    def refuse(self, what: str) -> None:
-        """Count who did not get in, or was shown out, and say so now and then."""
+    def _refuse(self, why: str, whence: str) -> None:
+        """Count who did not get in, or was shown out, and say so now and then; of `why` there are a few."""
         self.refused += 1
-        self.latest = NO_HANDSHAKE
         now = time.monotonic()
-        if now - self._noticed >= NOTICES:
-            self._noticed = now
+        if now - self._noticed.get(why, -NOTICES) >= NOTICES:
+            self._noticed[why] = now
+            what = f"{why}, {whence}" if whence else why
             log.warning("%d connection(s) so far did not get in; the latest: %s", self.refused, what)
 
     def close(self) -> None:

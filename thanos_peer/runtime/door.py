@@ -25,6 +25,7 @@ log = logging.getLogger("thanos_peer")
 DOMAIN = b"thanos-peer"
 ENOUGH_FILES = 4096  # more than ZeroMQ accepts before it is told to stop
 ACCEPTED, REFUSED = b"200", b"300"  # after a 400 ZeroMQ would never try again, even with a new file at this end
+WRONG_KEY = "it has a key that is no neighbor's"
 _NOBLOCK = int(zmq.NOBLOCK)
 
 
@@ -94,7 +95,7 @@ class Door:
                 code = REFUSED if name is None else ACCEPTED
                 self._questions.send_multipart([version, request, code, b"", name or b"", b""], _NOBLOCK)
                 if name is None:
-                    self._connections.latest = f"it has a key that is no neighbor's, from {_printable(address)}"
+                    self._connections.latest = WRONG_KEY, f"from {_printable(address)}"
             self._loop.call_soon(self._answer)
 
     def close(self) -> None:
