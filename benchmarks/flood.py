@@ -6,11 +6,13 @@ Kinds: `garbage` (bytes that are no ZMTP), `connections` (opened and closed), `h
 with its greeting, and left there), `strangers` (whole CURVE handshakes with a key that nobody knows), `wrong
 rounds` (sound blocks of far rounds, by a real neighbor's key) and `parts` (one message without end, by the same
 key). Runs with and without a flood take turns in one sitting. Printed are the speed of the network beside no
-flood, the largest resident memory of the peer that is attacked, and whether the bits are the same. The attacker
-has a core's worth of this machine too, which the peers then lack.
+flood, how many connections and messages the peer that is attacked has refused in a run, its largest resident
+memory, and whether the bits are the same. The attacker has a core's worth of this machine too, which the peers
+then lack.
 """
 
 import contextlib
+import json
 import multiprocessing
 import socket
 import statistics
@@ -19,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import numpy as np
@@ -29,6 +31,7 @@ from peers import Figure, Processes, figure_of, prepared, start_all, topology_wi
 
 from thanos_peer.block import Block, StopWord
 from thanos_peer.protocol.wire import Codec
+from thanos_peer.results import PeerFiles
 from thanos_peer.runtime.security import KeyPair, new_pair, read_secret, secret_directory, secret_file
 from thanos_peer.topology import Topology, load
 
@@ -51,9 +54,13 @@ def connect(topology: Topology, words: bytes, held: int) -> Iterator[int]:
     """Connect, say something, and hold some connections open."""
     open_ones: list[socket.socket] = []
     while True:
-        with contextlib.suppress(OSError):
+        try:
             connection = socket.create_connection(place_of(topology), timeout=1)
-            open_ones.append(connection)
+        except OSError:  # it does not listen yet, or any more
+            yield 0
+            continue
+        open_ones.append(connection)
+        with contextlib.suppress(OSError):
             connection.sendall(words)
         if len(open_ones) > held:
             open_ones.pop(0).close()
@@ -66,6 +73,7 @@ def link_to(topology: Topology, pair: KeyPair, context: "zmq.Context[zmq.Socket[
     link.curve_serverkey = str(topology.peers[VICTIM].public_key).encode()
     link.curve_publickey, link.curve_secretkey = pair.public.encode(), pair.secret.encode()
     link.sndtimeo, link.linger = 100, 0
+    link.reconnect_ivl = 10  # soon after the victim listens
     return link
 
 
@@ -139,8 +147,17 @@ def watched(processes: Processes) -> float:
     return largest / 1024
 
 
-def run(topology: Topology, place: Path, kind: str) -> tuple[Figure, float, float]:
-    """One run: what it showed, the victim's memory, and how much was thrown at it per second."""
+class Flooded(NamedTuple):
+    """What one run showed, and of the victim its memory, what was thrown at it per second, and what it refused."""
+
+    figure: Figure
+    memory: float
+    rate: float
+    refused: int
+
+
+def run(topology: Topology, place: Path, kind: str) -> Flooded:
+    """Run all peers under one kind of flood."""
     here = prepared(topology, place, has_keys=True)
     has_ended, count = multiprocessing.Event(), multiprocessing.Value("q")
     began, attacker = time.monotonic(), None
@@ -152,7 +169,9 @@ def run(topology: Topology, place: Path, kind: str) -> tuple[Figure, float, floa
     if attacker is not None:
         has_ended.set()
         attacker.join()
-    return figure_of(here, place / "run"), memory, count.value / seconds
+    facts = json.loads(PeerFiles(place / "run", here, VICTIM).facts.read_text())
+    refused = facts["strangers"] + facts["rejected"]
+    return Flooded(figure_of(here, place / "run"), memory, count.value / seconds, refused)
 
 
 @click.command()
@@ -162,19 +181,22 @@ def run(topology: Topology, place: Path, kind: str) -> tuple[Figure, float, floa
 @click.option("--only", "kinds", type=click.Choice(KINDS[1:]), multiple=True, help="Only these floods.")
 def main(d: int, rounds: int, repeats: int, kinds: tuple[str, ...]) -> None:
     """Print medians of interleaved runs."""
-    results: dict[str, list[tuple[Figure, float, float]]] = {kind: [] for kind in ("none", *(kinds or KINDS[1:]))}
+    results: dict[str, list[Flooded]] = {kind: [] for kind in ("none", *(kinds or KINDS[1:]))}
     with tempfile.TemporaryDirectory() as directory:
         topology = topology_with(Path(directory), d, rounds)
         for number in range(repeats):
             for kind, runs in results.items():
                 runs.append(run(topology, Path(directory) / f"{kind}-{number}", kind))
     click.echo(f"d = {d}, {rounds} rounds, medians of {repeats} interleaved runs; peer {VICTIM} is attacked")
-    click.echo(f"{'flood':14}{'a second':>10}{'rounds/s':>10}{'of none':>10}{'resident MiB':>14}")
-    speed = {kind: statistics.median(each[0].rounds_per_second for each in runs) for kind, runs in results.items()}
+    click.echo(f"{'flood':14}{'a second':>10}{'refused':>10}{'rounds/s':>10}{'of none':>10}{'resident MiB':>14}")
+    speed = {
+        kind: statistics.median(each.figure.rounds_per_second for each in runs) for kind, runs in results.items()
+    }
     for kind, runs in results.items():
-        memory, rate = statistics.median(each[1] for each in runs), statistics.median(each[2] for each in runs)
-        click.echo(f"{kind:14}{rate:10.0f}{speed[kind]:10.0f}{speed[kind] / speed['none']:9.2f}x{memory:14.1f}")
-    same = len({each[0].bits for runs in results.values() for each in runs}) == 1
+        memory, rate, refused = (statistics.median(values) for values in list(zip(*runs, strict=True))[1:])
+        beside = speed[kind] / speed["none"]
+        click.echo(f"{kind:14}{rate:10.0f}{refused:10.0f}{speed[kind]:10.0f}{beside:9.2f}x{memory:14.1f}")
+    same = len({each.figure.bits for runs in results.values() for each in runs}) == 1
     click.echo(f"same bits: {'yes' if same else 'NO'}")
 
 

@@ -69,6 +69,14 @@ def start_peer(topology: Topology, agent: int, out: Path, *options, prefix=(), *
         )
 
 
+def environment_with(code: str, directory: Path) -> dict[str, str]:
+    """An environment in which every Python runs some code first, which is put into a new directory."""
+    directory.mkdir()
+    (directory / "sitecustomize.py").write_text(code, encoding="utf-8")
+    paths = [str(directory), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
 def said(out: Path, agent: int) -> str:
     file = out / f"said-{agent}.log"
     return file.read_text(encoding="utf-8") if file.exists() else ""
@@ -103,7 +111,11 @@ def is_alive(pid):
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0] != "Z"
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    except (FileNotFoundError, ProcessLookupError):  # gone just now
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] != "Z"
 
 
 def simulated(topology: Topology) -> AgentNetwork:

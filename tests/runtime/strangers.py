@@ -45,7 +45,7 @@ def port_of(address):
 
 
 @contextlib.contextmanager
-def speaking_to(topology, agent, pair=None, *, address=None):
+def speaking_to(topology, agent, pair=None, *, address=None, comes_back=True):
     """A socket connected to a peer, with a key or in the clear, and a monitor of its connection."""
     context = zmq.Context()
     speaker = context.socket(zmq.PUSH)
@@ -53,6 +53,8 @@ def speaking_to(topology, agent, pair=None, *, address=None):
     if pair is not None:
         speaker.curve_serverkey = topology.peers[agent].public_key.encode()
         speaker.curve_publickey, speaker.curve_secretkey = pair.public.encode(), pair.secret.encode()
+    if not comes_back:
+        speaker.reconnect_ivl = -1  # it counts only before one connects
     speaker.connect(address or topology.peers[agent].address)
     try:
         yield speaker, monitor

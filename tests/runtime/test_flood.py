@@ -15,6 +15,7 @@ import zmq
 from runtime.processes import (
     assert_same_bits,
     ended_afterwards,
+    environment_with,
     own_name,
     said,
     start_peer,
@@ -34,6 +35,8 @@ ROOT = Path(__file__).parents[2]
 # A whole greeting of ZMTP 3.1 with CURVE; what should follow it is a HELLO.
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
 BEGUN = GREETING[:11]  # fits any mechanism
+# A machine may be too slow to bring a crowd before its first would be cut off for being slow.
+NO_HURRY = "from thanos_peer.runtime import links\nlinks.HANDSHAKE_MS = 600_000\n"
 
 
 def open_files(process):
@@ -72,7 +75,7 @@ def stand_at_the_door(stack, address, count, words=GREETING, source="127.0.0.1")
     crowd = []
     for _ in range(count):
         crowd.append(stack.enter_context(socket.create_connection(place, 10, source_address=(source, 0))))
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError, TimeoutError):
             crowd[-1].sendall(words)
     return crowd
 
@@ -172,19 +175,24 @@ def test_blocks_of_wrong_rounds_and_questions_without_end_do_not_disturb_a_run(t
 
 
 def test_a_neighbor_has_a_few_connections_and_no_more(tmp_path):
-    topology = write_topology(tmp_path / "net.toml", "path", 2, has_keys=True)
-    out = tmp_path / "run"
+    topology = write_topology(tmp_path / "net.toml", "path", 2, has_keys=True, name=own_name("few"))
+    out, pair = tmp_path / "run", pair_of(topology, 1)
     process = start_peer(topology, 0, out)
     with ended_afterwards(process), contextlib.ExitStack() as stack:
         wait_until(lambda: "listening" in said(out, 0), "it listens")
         usual = usual_files(process)
-        for number in range(5 * MOST_LINKS):
-            speaker, _ = stack.enter_context(speaking_to(topology, 0, pair_of(topology, 1)))
-            speaker.reconnect_ivl = -1
+        for number in range(1, 5 * MOST_LINKS + 1):
+            speaker, _ = stack.enter_context(speaking_to(topology, 0, pair, comes_back=False))
             speaker.send(hello_of(topology, 1))
-            if number == MOST_LINKS - 1:
-                wait_until(lambda: open_files(process) >= usual + MOST_LINKS, "a few are there", 30)
-        wait_until(lambda: open_files(process) <= usual + MOST_LINKS + 1, "more are cut off", 10)
+            wait_until(lambda n=number: messages_from(topology, 1) == n, "it is heard", 30)
+            if number == MOST_LINKS:
+                assert open_files(process) >= usual + MOST_LINKS  # a few are there
+        wait_until(lambda: open_files(process) <= usual + MOST_LINKS + 1, "more are cut off", 30)
+
+
+def messages_from(topology, neighbor):
+    """How many messages peer 0 has taken from a neighbor."""
+    return status_of(topology, 0)["edges"][str(neighbor)]["messages_received"]
 
 
 def largest_mib(process):
@@ -226,7 +234,7 @@ def test_messages_of_several_parts_are_not_heard(tmp_path, has_keys):
 
             def is_heard():
                 speaker.send(hello_of(topology, 1))  # it may still go to the connection that is being cut off
-                return status_of(topology, 0)["edges"]["1"]["messages_received"] > 0
+                return messages_from(topology, 1) > 0
 
             wait_until(is_heard, "a whole one is, by another connection, which is as good as any", 30)
 
@@ -277,38 +285,32 @@ def test_eight_peers_have_the_same_bits_and_little_memory_while_a_second_process
     for kind in kinds:
         command += ["--only", kind]
     printed = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
-    rows = {row[0]: row[1:] for row in re.findall(r"(?m)^(.+?) +(\d+) +\d+ +[\d.]+x +([\d.]+)$", printed)}
+    rows = {row[0]: row[1:] for row in re.findall(r"(?m)^(.+?) +\d+ +(\d+) +\d+ +[\d.]+x +([\d.]+)$", printed)}
     assert list(rows) == ["none", *kinds]
     for kind in kinds:
-        thrown, memory = map(float, rows[kind])
-        assert thrown > 0, printed
+        refused, memory = map(float, rows[kind])
+        assert refused > 0, printed
         assert memory < float(rows["none"][1]) + 100, printed
     assert printed.endswith("same bits: yes\n")
 
 
 def test_strangers_together_may_say_so_much_before_a_handshake_and_no_more(tmp_path):
     topology = write_topology(tmp_path / "net.toml", "path", 2, has_keys=True, n=2000, p=12, samples=24)
-    process, out, frame = (
-        start_peer(topology, 0, tmp_path / "run"),
-        tmp_path / "run",
-        codec_of(topology).largest_frame,
-    )
+    out, frame = tmp_path / "run", codec_of(topology).largest_frame
+    process = start_peer(topology, 0, out, env=environment_with(NO_HURRY, tmp_path / "no-hurry"))
     begun = GREETING + b"\x06" + frame.to_bytes(8) + bytes(frame - 1)  # a command but for its last byte
-    with ended_afterwards(process):
+    with ended_afterwards(process), contextlib.ExitStack() as stack:
         wait_until(lambda: "listening" in said(out, 0), "it listens")
         usual = largest_mib(process)
-        for _ in range(20):  # a machine may be too slow to bring them all before the first are cut off
-            with contextlib.ExitStack() as stack, contextlib.suppress(AssertionError):
-                stand_at_the_door(stack, topology.peers[0].address, STRANGERS_BYTES // frame + 50, begun)
-                wait_until(lambda: "strangers say very much" in said(out, 0), "they have been counted", 4)
-                break
-        wait_until(lambda: "strangers say very much" in said(out, 0), "they are too much", 10)
+        stand_at_the_door(stack, topology.peers[0].address, STRANGERS_BYTES // frame + 50, begun)
+        wait_until(lambda: "strangers say very much" in said(out, 0), "they are too much")
         assert largest_mib(process) < usual + 2 * STRANGERS_BYTES / 2**20
 
 
 def test_strangers_are_cut_off_until_they_have_said_little_enough(tmp_path, monkeypatch):
     monkeypatch.setattr(connections, "STRANGERS_BYTES", 2**20)
     monkeypatch.setattr(connections, "SHARES", 0)
+    monkeypatch.setattr(links_module, "HANDSHAKE_MS", 600_000)  # nobody is cut off for being slow
     topology = write_topology(tmp_path / "net.toml", "path", 2, has_keys=True)
     part, size = GREETING + b"\x06" + (2**16).to_bytes(8) + bytes(2**16 - 1), 2**16
 
@@ -318,7 +320,7 @@ def test_strangers_are_cut_off_until_they_have_said_little_enough(tmp_path, monk
         links = Links(address, {}, largest_frame=size, on_frames=lambda *_: None, credentials=credentials)
         with contextlib.ExitStack() as stack:
             crowd = await asyncio.to_thread(stand_at_the_door, stack, address, 100, part)
-            for _ in range(40):
+            for _ in range(600):
                 await asyncio.sleep(0.1)
                 if len(crowd) - links.strangers <= 2**20 // size:
                     break
