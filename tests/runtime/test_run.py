@@ -1,16 +1,20 @@
 """`thanos-peer run`: all peers with one command, and none left when it is gone."""
 
+import contextlib
 import csv
 import json
 import os
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from runtime.processes import (
+    PATIENCE,
     assert_same_bits,
     command,
     ended_afterwards,
+    environment_with,
     is_alive,
     start_peer,
     wait_until,
@@ -19,13 +23,17 @@ from runtime.processes import (
 
 from thanos_peer.results import PeerFiles
 
+# Peers that take for ever to start; the launcher does not.
+LATE_PEERS = f"import sys, time\ntime.sleep({PATIENCE} if 'start' in sys.orig_argv else 0)\n"
 
-def launch(topology, out, *options):
+
+def launch(topology, out, *options, env=None):
     return subprocess.Popen(
         command("run", topology.file, "--out", out, *options),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env=env,
     )
 
 
@@ -43,6 +51,16 @@ def peers_of(launcher, count):
         return pids if len(pids) == count else None
 
     return wait_until(children, f"{count} peers run")
+
+
+def processes_with(word):
+    """The processes that have a word in their command, which is not that of one that has ended."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if str(word).encode() in (directory / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(directory.name))
+    return found
 
 
 def are_stepping(out, topology):
@@ -92,13 +110,34 @@ def test_ctrl_c_stops_all_peers_and_keeps_the_results(endless, tmp_path):
 
 
 def test_ctrl_c_before_the_peers_have_begun_is_exit_code_130_too(endless, tmp_path):
-    launcher = launch(endless, tmp_path / "run", "--free-ports")
+    late = environment_with(LATE_PEERS, tmp_path / "late")
+    launcher = launch(endless, tmp_path / "run", "--free-ports", env=late)
     with ended_afterwards(launcher):
         wait_until((tmp_path / "run" / "peers").exists, "the first peer is being started")
         launcher.send_signal(signal.SIGINT)
         _, stderr = launcher.communicate(timeout=60)
     assert launcher.returncode == 130, stderr
-    assert "stopped before every peer had begun" in stderr
+    assert "stopped before every peer had a result" in stderr
+
+
+@pytest.mark.parametrize("is_patient", [True, False], ids=["patient", "Ctrl-C again"])
+def test_a_peer_that_takes_its_time_after_ctrl_c_is_waited_for_by_name(endless, tmp_path, is_patient):
+    launcher = launch(endless, tmp_path / "run", "--free-ports", "--quiet")
+    with ended_afterwards(launcher):
+        pids = peers_of(launcher, 4)
+        wait_until(lambda: are_stepping(tmp_path / "run", endless), "rounds pass")
+        os.kill(pids[1], signal.SIGSTOP)
+        launcher.send_signal(signal.SIGINT)
+        assert any(line.startswith("waiting for peer 1 to finish the round") for line in launcher.stderr)
+        assert launcher.poll() is None
+        if is_patient:
+            os.kill(pids[1], signal.SIGCONT)
+        else:
+            launcher.send_signal(signal.SIGINT)
+        launcher.communicate(timeout=30)
+    assert launcher.returncode == 130
+    assert not any(map(is_alive, pids))
+    assert (tmp_path / "run" / "summary.txt").exists() == is_patient
 
 
 def test_no_peer_survives_a_killed_launcher(endless, tmp_path):
@@ -117,13 +156,13 @@ def test_a_peer_that_fails_stops_the_run_and_is_named_with_its_last_words(endles
         wait_until(lambda: "listening" in (tmp_path / "other" / "said-2.log").read_text(), "the port is taken")
         launcher = launch(endless, tmp_path / "run")
         with ended_afterwards(launcher):
-            pids = peers_of(launcher, 4)
+            wait_until(lambda: processes_with(tmp_path / "run"), "it runs")
             _, stderr = launcher.communicate(timeout=60)
     assert launcher.returncode == 3
     assert "peer 2 ended with exit code 3" in stderr
     assert "in use" in stderr
     assert "Traceback" not in stderr
-    assert not any(map(is_alive, pids))
+    assert not processes_with(tmp_path / "run")
 
 
 def test_a_killed_peer_stops_the_run_with_its_signal(endless, tmp_path):

@@ -26,7 +26,9 @@ from thanos_peer.topology import Topology, load
 
 LOOK = 0.1  # seconds between two looks at the peers
 LOOK_AT_PHASE = 1.0  # and between two questions to one of them
-GRACE = 10.0  # seconds that peers get to finish their round after Ctrl-C
+GRACE = 60.0  # seconds that peers get after Ctrl-C to finish their round and write: disks may be slow
+SAY_AGAIN = 5.0  # and between two lines that say for whom
+MOST_NAMED = 8  # peers in such a line
 DIFFERENT_BITS = 7
 
 
@@ -50,6 +52,29 @@ class Launch:
         return self.instance.divided_by(network.overall).solve_reference()
 
 
+class Parting:
+    """Asks all peers to end, and says for whom it waits; when it is over, leaving the cluster ends the others."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._began = self._said = time.monotonic()
+        cluster.stop(signal.SIGTERM)
+
+    def is_over(self) -> bool:
+        """Whether the peers have had their time."""
+        now, left = time.monotonic(), self._cluster.running
+        if now - self._said > SAY_AGAIN and left:
+            self._said = now
+            names = ", ".join(map(str, left[:MOST_NAMED]))
+            more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
+            click.echo(
+                f"waiting for peer {names}{more} to finish the round and write its results, for {GRACE:g} s at "
+                "most; Ctrl-C again ends at once",
+                err=True,
+            )
+        return now - self._began > GRACE
+
+
 def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -> Summary:
     """Run all peers as processes to their end, with a live view and a history as they go."""
     topology, began, row = launch.topology, time.monotonic(), None
@@ -66,7 +91,7 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
         ) as cluster,
         Progress("run", topology.algorithm.max_rounds, silent=launch.quiet) as progress,
     ):
-        asked_at: float | None = None
+        parting: Parting | None = None
         is_running, looked_at, first_seen = True, began, None
         while is_running:
             time.sleep(LOOK)
@@ -82,16 +107,15 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
                 progress.show(
                     row, rounds=row.round - shown, note=_note(cluster, row, time.monotonic() - first_seen)
                 )
-            if interrupt.is_asked and asked_at is None:
-                asked_at = time.monotonic()
-                cluster.stop(signal.SIGTERM)
-            if asked_at is None:
+            if interrupt.is_asked and parting is None:
+                parting = Parting(cluster)
+            if parting is None:
                 cluster.check()
-            elif time.monotonic() - asked_at > GRACE:
+            elif is_running and parting.is_over():
                 break
     seconds = time.monotonic() - began
     if interrupt.is_asked and not has_outcome(directory.path, topology):
-        click.echo(f"stopped before every peer had begun; what there is lies in {directory.path}/", err=True)
+        click.echo(f"stopped before every peer had a result; what there is lies in {directory.path}/", err=True)
         sys.exit(interrupt.exit_code)
     outcome = load_outcome(directory.path, topology)
     reference = launch.reference(outcome)
@@ -156,8 +180,9 @@ def run_command(
 ) -> None:
     """Run all peers of topology FILE as separate processes on this machine.
 
-    Ctrl-C asks all peers to finish their round and keeps the results (exit code 130). If a peer fails, the others
-    are stopped, and its exit code and last words are reported. No peer outlives this command, even a killed one.
+    Ctrl-C asks all peers to finish their round and keeps the results (exit code 130); a second one, or a minute
+    later, ends them at once. If a peer fails, the others are stopped, and its exit code and last words are
+    reported. No peer outlives this command, even a killed one.
 
     Links are encrypted: peers without keys in FILE get new ones for this run, in RUN/topology.keys.
     """

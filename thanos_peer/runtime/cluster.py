@@ -203,7 +203,12 @@ class Cluster:
     @property
     def is_running(self) -> bool:
         """Whether any peer still runs."""
-        return any(process.poll() is None for process in self._processes)
+        return bool(self.running)
+
+    @property
+    def running(self) -> list[AgentId]:
+        """The peers that still run."""
+        return [i for i, process in enumerate(self._processes) if process.poll() is None]
 
     def check(self) -> None:
         """Raise PeerFailedError if a peer has ended with an error."""
@@ -236,7 +241,7 @@ class Cluster:
 
     def whereabouts(self) -> dict[AgentId, tuple[str, int, int] | None]:
         """Phase, epoch and round of each peer that still runs, by its own word; None where one does not answer."""
-        running = [i for i in range(self._topology.d) if not self.has_ended(i)]
+        running = self.running
         answers = ask([local_address(self._topology, i) for i in running], timeout=AT_ONCE)
         return {
             i: None if isinstance(each, str) else (each.phase, each.epoch, each.round)
