@@ -6,6 +6,12 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from hypothesis import settings  # noqa: E402
 
+from thanos_peer.runtime import cluster
+
 settings.register_profile("thanos-peer", deadline=None, max_examples=60)
 settings.load_profile("thanos-peer")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored, and so would all children
+
+# Tests run beside each other, and a port is free until its peer listens, seconds later: each process has its own.
+_number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+cluster.PORTS = cluster.PORTS[_number :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli.commands import call
+from runtime.namespaces import need
 from runtime.processes import assert_same_bits, ended_afterwards, free_ports, said, start_peer, write_topology
 from runtime.test_start import one_line_error, start_and_wait
 
@@ -228,8 +229,8 @@ def test_a_secret_that_others_can_reach_is_refused(keyed, tmp_path, mode):
     assert "chmod 600" in error
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes another user")
 def test_a_secret_of_another_user_is_refused(keyed, tmp_path):
+    need()
     path = tmp_path / "net.keys" / "0.secret"
     os.chown(path, 65534, 65534)
     assert f"the secret key {path} belongs to user 65534" in refusal(keyed, tmp_path)

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import resource
 import socket
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli.commands import call
+from runtime.namespaces import need
 from runtime.processes import ended_afterwards, free_ports, own_name, said, start_peer, wait_until, write_topology
 from runtime.strangers import port_of, status_of
 
@@ -57,8 +57,8 @@ def listening(topology, out, *options, prefix=()):
         yield process
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes another user")
 def test_another_user_of_the_host_is_told_nothing(tmp_path):
+    need()
     topology = named(tmp_path)
     name = local_address(topology, 0).removeprefix("ipc://@")
     with listening(topology, tmp_path / "run"):
