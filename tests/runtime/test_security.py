@@ -11,6 +11,7 @@ import zmq
 from runtime.processes import (
     assert_same_bits,
     ended_afterwards,
+    environment_with,
     give_keys,
     own_name,
     said,
@@ -47,15 +48,37 @@ REFUSALS = (
 )
 
 
-@pytest.fixture
-def listener(tmp_path):
+ALL_IS_SAID = "from thanos_peer.runtime import acquaintance\nacquaintance.NOTICES = 0\n"
+SLOW_ROUNDS = """
+import time
+from thanos_peer.agent import Agent
+advance = Agent.advance
+Agent.advance = lambda agent: (time.sleep(0.01), advance(agent))[1]
+"""
+
+
+@contextlib.contextmanager
+def listening(tmp_path, env=None):
     """Peer 0 of a ring of five, with keys, waiting for its neighbors 1 and 4."""
     topology = write_topology(tmp_path / "net.toml", "ring", 5, has_keys=True, name=own_name("listener"))
-    process = start_peer(topology, 0, tmp_path / "run")
+    process = start_peer(topology, 0, tmp_path / "run", env=env)
     with ended_afterwards(process):
         wait_until(lambda: "listening" in said(tmp_path / "run", 0), "it listens")
         yield topology
         assert process.poll() is None, said(tmp_path / "run", 0)
+
+
+@pytest.fixture
+def listener(tmp_path):
+    with listening(tmp_path) as topology:
+        yield topology
+
+
+@pytest.fixture
+def talker(tmp_path):
+    """The same, but it says everything that it has to say, however often."""
+    with listening(tmp_path, environment_with(ALL_IS_SAID, tmp_path / "all")) as topology:
+        yield topology
 
 
 def heard(topology):
@@ -166,11 +189,11 @@ def test_a_single_bit_that_is_changed_on_the_way_ends_a_connection_unheard(liste
     assert heard(listener) == {1: 1, 4: 0}
 
 
-def test_what_a_neighbor_says_cannot_forge_a_line_of_the_log(listener, tmp_path):
+def test_what_a_neighbor_says_cannot_forge_a_line_of_the_log(talker, tmp_path):
     forged = "1\n12:00:00 peer 0 INFO: all is well\x1b[2J\u202e"
-    run = bytes.fromhex(listener.digest)[:16]
-    problem = listener.problem
-    hello = [1, 1, run, 1, 0, problem.n, problem.p, "float64", listener.digest, "1", False, 5, 0, 0, 0, "", ""]
+    run = bytes.fromhex(talker.digest)[:16]
+    problem = talker.problem
+    hello = [1, 1, run, 1, 0, problem.n, problem.p, "float64", talker.digest, "1", False, 5, 0, 0, 0, "", ""]
     frames = [
         [*hello[:9], forged, *hello[10:]],
         [*hello[:15], forged, *hello[16:]],
@@ -183,14 +206,14 @@ def test_what_a_neighbor_says_cannot_forge_a_line_of_the_log(listener, tmp_path)
         [forged, forged, forged, forged, forged],
         forged,
     ]
-    with speaking_to(listener, 0, pair_of(listener, 1)) as (speaker, _):
+    with speaking_to(talker, 0, pair_of(talker, 1)) as (speaker, _):
         for number, frame in enumerate(frames):
             speaker.send(msgpack.packb(frame))
             wait_until(
-                lambda n=number: status_of(listener, 0)["rejected"] == n + 1, f"frame {number} is refused", 30
+                lambda n=number: status_of(talker, 0)["rejected"] == n + 1, f"frame {number} is refused", 30
             )
     text = said(tmp_path / "run", 0)
-    assert "refused 1 message(s) so far" in text
+    assert all(f"refused {number + 1} message(s) so far" in text for number in range(len(frames)))
     assert "all is well" not in text.replace("\\n", "")
     assert all(character.isprintable() for line in text.split("\n") for character in line)
 
@@ -198,8 +221,8 @@ def test_what_a_neighbor_says_cannot_forge_a_line_of_the_log(listener, tmp_path)
 # ------------------------------------------------------------------ whole runs
 
 
-def all_peers(topology, out, *options):
-    return [start_peer(topology, agent, out, *options) for agent in range(topology.d)]
+def all_peers(topology, out, env=None):
+    return [start_peer(topology, agent, out, env=env) for agent in range(topology.d)]
 
 
 def test_a_run_with_keys_has_the_bits_of_one_process_while_a_neighbor_lies_about_its_name(tmp_path):
@@ -220,12 +243,14 @@ def test_local_sockets_are_encrypted_too(tmp_path):
             peer["address"] = f"ipc://{tmp_path}/{peer['id']}.sock"
 
     topology = write_topology(tmp_path / "net.toml", "ring", 3, change=local, has_keys=True, max_rounds=50)
-    processes = all_peers(topology, tmp_path / "run")
+    processes = [start_peer(topology, agent, tmp_path / "run") for agent in (0, 1)]
     with ended_afterwards(*processes):
         with speaking_to(topology, 0) as (speaker, monitor):
             speaker.send(hello_of(topology, 1))
             wait_for_refusals(monitor, 1)
-        assert [process.wait(120) for process in processes] == [0] * 3
+        last = start_peer(topology, 2, tmp_path / "run")  # the run is not over before
+        with ended_afterwards(last):
+            assert [process.wait(120) for process in (*processes, last)] == [0] * 3
     assert_same_bits(tmp_path / "run", topology)
 
 
@@ -246,7 +271,7 @@ def stop_when_under_way(topology, out, processes):
 def test_keys_change_between_two_lives_and_the_run_goes_on(tmp_path, has_keys):
     topology = write_topology(tmp_path / "net.toml", "path", 3, has_keys=has_keys, max_rounds=2500)
     out = tmp_path / "run"
-    processes = all_peers(topology, out)
+    processes = all_peers(topology, out, environment_with(SLOW_ROUNDS, tmp_path / "slow"))
     with ended_afterwards(*processes):
         stop_when_under_way(topology, out, processes)
     if has_keys:
