@@ -10,6 +10,7 @@ from fuzz.handshake import ME, NEIGHBORS, N, P, Said, Scene, codec_of, stage
 from thanos_peer.agent import Agent
 from thanos_peer.block import Block, StopWord
 from thanos_peer.protocol.wire import Hello
+from thanos_peer.runtime import saving
 from thanos_peer.runtime.checkpoint import CheckpointStore
 
 LIAR, HONEST = NEIGHBORS
@@ -41,8 +42,9 @@ def hellos_sent():
 
 
 @pytest.fixture
-def store(tmp_path):
-    """The state of a peer in its first round."""
+def store(tmp_path, monkeypatch):
+    """The state of a peer in its first round, which it saves again at its end, and not before."""
+    monkeypatch.setattr(saving, "INTERVAL", 1000.0)
     topology, plan = stage().instance.topology, stage().instance.plan(ME)
     with CheckpointStore(tmp_path, topology, ME, is_flushed=False) as store:
         store.save(Agent(topology, ME, plan).memory())
