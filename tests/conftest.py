@@ -6,7 +6,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from hypothesis import settings  # noqa: E402
 
-from thanos_peer.runtime import cluster
+from thanos_peer.runtime import cluster  # noqa: E402
 
 settings.register_profile("thanos-peer", deadline=None, max_examples=60)
 settings.load_profile("thanos-peer")
