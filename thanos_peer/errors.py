@@ -13,6 +13,7 @@
     |       +-- DoubleError             somebody else is at this peer's address
     +-- NeighborLostError           6   a neighbor was waited for longer than allowed
     +-- CheckpointError             8   a state that cannot be saved, read, or gone on from
+    |   +-- StateInUseError             another process of the same peer uses it
     |   +-- StateLostError              it is gone, and the neighbors cannot make it up
     |       +-- RunOverError                nor begin anew with this peer: they are done
     +-- PeerFailedError                 a peer that we launched failed; its exit code is ours
@@ -165,6 +166,12 @@ class CheckpointError(ThanosPeerError):
 
     exit_code = 8
     in_short = "it cannot save or read its state"
+
+
+class StateInUseError(CheckpointError):
+    """The state of a peer that runs already; the second one leaves without a word in the first one's name."""
+
+    in_short = ""
 
 
 class StateLostError(CheckpointError):

@@ -13,15 +13,18 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from networks import make_instance, make_topology, raw_topology
 from runtime.processes import assert_same_bits, command, ended_afterwards, start_peer, write_topology
+from runtime.puppets import puppets_around
 from uneven import random_samples, raw_with_parts, split
 
 from thanos_peer.agent import Agent, Memory
 from thanos_peer.algorithm.thanos import AgentState
 from thanos_peer.block import Block, StopWord
-from thanos_peer.errors import CheckpointError
+from thanos_peer.errors import CheckpointError, StateInUseError
+from thanos_peer.protocol.wire import Bye
 from thanos_peer.results import PeerFiles
 from thanos_peer.runtime import checkpoint
 from thanos_peer.runtime.checkpoint import CheckpointStore
+from thanos_peer.runtime.cluster import free_ports
 from thanos_peer.simulate import AgentNetwork
 
 PAIR = make_topology(family="path", d=2, n=2, p=1)
@@ -335,8 +338,9 @@ def test_a_checkpoint_of_a_newer_format_is_refused_with_both_versions(store, mon
 
 
 def test_a_second_store_of_the_same_peer_is_refused_and_names_the_process(store, tmp_path):
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(StateInUseError) as caught:
         open_store(tmp_path)
+    assert caught.value.in_short == ""  # nobody is told in the first one's name
     for part in ("peer 0", str(tmp_path), f"process {os.getpid()}", "--state"):
         assert part in str(caught.value)
     store.save(memory_of_round(1))
@@ -523,3 +527,43 @@ def test_a_peer_with_a_checkpoint_of_another_topology_says_so_and_begins_anew_wh
         assert part in error
     assert path.exists()
     assert_a_fresh_run_works(pair, tmp_path / "run")
+
+
+def refused(topology, *options):
+    """Why peer 0 ends with code 8."""
+    done = subprocess.run(
+        command("start", "--id", 0, "--topology", topology.file, *options),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 8, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_a_state_that_cannot_be_gone_on_from_is_told_to_the_neighbors_in_the_latest_epoch(pair, tmp_path, epoch):
+    with open_store(tmp_path / "run.state", pair) as store:
+        store.save(replace(memory_of_round(3), epoch=epoch))
+        (path,) = store.files()
+    path.write_bytes(b"")
+    with puppets_around(pair, 0) as puppets:
+        assert "is intact" in refused(pair, "--out", tmp_path / "run")
+        assert puppets[1].wait_for(Bye, epoch=epoch) == Bye(0, CheckpointError.in_short)
+
+
+def test_a_directory_that_cannot_keep_the_state_is_told_to_the_neighbors(pair, tmp_path):
+    (tmp_path / "file").touch()
+    options = "--out", tmp_path / "run", "--state", tmp_path / "file"
+    with puppets_around(pair, 0) as puppets:
+        assert f"cannot keep the state in {tmp_path / 'file'}" in refused(pair, *options)
+        assert puppets[1].wait_for(Bye) == Bye(0, CheckpointError.in_short)
+
+
+def test_a_second_peer_with_the_state_of_the_first_tells_nobody_anything(pair, tmp_path):
+    bind = f"tcp://127.0.0.1:{free_ports(1)[0]}"  # at its own address nobody could be told
+    with open_store(tmp_path / "run.state", pair), puppets_around(pair, 0) as puppets:
+        why = refused(pair, "--out", tmp_path / "run", "--bind", bind)
+        assert why.splitlines()[0].startswith("Error: peer 0 runs already")
+        assert puppets[1].listen() == []

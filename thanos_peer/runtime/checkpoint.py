@@ -35,7 +35,7 @@ from thanos_peer.agent import Memory
 from thanos_peer.algorithm.thanos import AgentState
 from thanos_peer.block import AgentId, Block, Matrix, StopWord
 from thanos_peer.durable import make_directory, whole_file
-from thanos_peer.errors import CheckpointError
+from thanos_peer.errors import CheckpointError, StateInUseError
 from thanos_peer.topology import Topology
 
 log = logging.getLogger("thanos_peer")
@@ -61,7 +61,8 @@ class CheckpointStore:
         is_flushed: Whether to survive a power cut, not only a killed process.
 
     Raises:
-        CheckpointError: The directory cannot be used, or the same peer runs already.
+        CheckpointError: The directory cannot be used.
+        StateInUseError: The same peer runs already.
     """
 
     def __init__(self, directory: Path, topology: Topology, agent: AgentId, *, is_flushed: bool) -> None:
@@ -85,7 +86,7 @@ class CheckpointStore:
             os.close(self._lock)
             if not isinstance(error, BlockingIOError):
                 raise _cannot_save(lock, error) from error
-            raise CheckpointError(
+            raise StateInUseError(
                 f"peer {agent} runs already with the state in {directory} (process {pid}); "
                 "stop it first, or give this one another directory with --state"
             ) from error
@@ -273,6 +274,14 @@ def checkpoints_in(directory: Path, agent: AgentId) -> list[Path]:
     paths = directory.iterdir() if directory.is_dir() else iter(())
     found = [path for path in paths if pattern.fullmatch(path.name)]
     return sorted(found, key=lambda path: (_epoch_of(path), _round_of(path)))
+
+
+def latest_epoch_in(directory: Path, agent: AgentId) -> int:
+    """The epoch of a peer's latest checkpoint, by its name; 0 if there is none, or nobody may look."""
+    with contextlib.suppress(OSError):
+        if found := checkpoints_in(directory, agent):
+            return _epoch_of(found[-1])
+    return 0
 
 
 def _round_of(path: Path) -> int:

@@ -25,7 +25,7 @@ from thanos_peer.errors import (
 from thanos_peer.problem import share_of
 from thanos_peer.protocol.wire import DONE, SPENT, Bye
 from thanos_peer.results import PeerFiles
-from thanos_peer.runtime.checkpoint import CheckpointStore, checkpoints_in
+from thanos_peer.runtime.checkpoint import CheckpointStore, checkpoints_in, latest_epoch_in
 from thanos_peer.runtime.door import allow_many_files
 from thanos_peer.runtime.last_words import tell_neighbors
 from thanos_peer.runtime.outcome import OutcomeWriter
@@ -91,19 +91,14 @@ def run_peer(topology: Topology, agent_id: AgentId, options: Options, signals: S
     _prefer_long_turns()
     allow_many_files()
     directory = options.state or options.out.with_name(f"{options.out.name}.state")
-    with contextlib.ExitStack() as stack:
-        store = None
-        if options.survive != "nothing":
-            is_flushed = options.survive == "power"
-            store = stack.enter_context(CheckpointStore(directory, topology, agent_id, is_flushed=is_flushed))
-        elif not options.is_fresh and (found := checkpoints_in(directory, agent_id)):
-            raise CheckpointError(
-                f"{found[-1]} is there to go on from: leave out --survive nothing, or begin anew with --fresh"
-            )
-        files = PeerFiles(options.out, topology, agent_id)
-        return _Life(topology, agent_id, replace(options, bind=bind), credentials, store, files, signals).live(
-            stack
+    if options.survive == "nothing" and not options.is_fresh and (found := checkpoints_in(directory, agent_id)):
+        raise CheckpointError(
+            f"{found[-1]} is there to go on from: leave out --survive nothing, or begin anew with --fresh"
         )
+    files = PeerFiles(options.out, topology, agent_id)
+    with contextlib.ExitStack() as stack:
+        life = _Life(topology, agent_id, replace(options, bind=bind), credentials, files, signals)
+        return life.begin(directory, stack)
 
 
 @dataclass(frozen=True)
@@ -114,13 +109,31 @@ class _Life:
     agent: AgentId
     options: Options
     credentials: Credentials | None
-    store: CheckpointStore | None
     files: PeerFiles
     signals: Signals
+    store: CheckpointStore | None = None
 
-    def live(self, stack: contextlib.ExitStack) -> int:
-        """Go on from what an earlier life has left, or begin; returns the exit code."""
-        memory, files = self._recall(), self.files
+    def begin(self, directory: Path, stack: contextlib.ExitStack) -> int:
+        """Look in a directory for what an earlier life has left, and live; returns the exit code."""
+        try:
+            life = replace(self, store=self._open_store(directory, stack))
+            memory = life.recall()
+        except CheckpointError as error:
+            if error.in_short:
+                self._tell_neighbors(Bye(0, error.in_short), latest_epoch_in(directory, self.agent))
+            raise
+        return life.live(memory, stack)
+
+    def _open_store(self, directory: Path, stack: contextlib.ExitStack) -> CheckpointStore | None:
+        survive = self.options.survive
+        if survive == "nothing":
+            return None
+        store = CheckpointStore(directory, self.topology, self.agent, is_flushed=survive == "power")
+        return stack.enter_context(store)
+
+    def live(self, memory: Memory | None, stack: contextlib.ExitStack) -> int:
+        """Go on from what it remembers, or begin from the start."""
+        files = self.files
         finished = None if self.options.is_fresh else files.finished_round(self.topology.digest)
         if finished is not None and (memory is None or memory.epoch < files.finished_epoch):
             return self._say_finished(finished, SPENT)
@@ -139,7 +152,7 @@ class _Life:
             log.warning("%s", error)
             return self._say_finished(finished, DONE)
 
-    def _recall(self) -> Memory | None:
+    def recall(self) -> Memory | None:
         """What an earlier life of this peer has left, unless it is not wanted."""
         if self.store is None or self.options.is_fresh:
             return None
