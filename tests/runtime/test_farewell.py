@@ -55,6 +55,21 @@ def test_whoever_knows_that_all_are_done_gives_the_others_some_seconds_to_say_so
     assert one.describe_end() == ""
 
 
+def test_one_that_is_not_connected_just_then_gets_longer_to_hear_that_all_are_done(leaving, clock):
+    one, links = leaving(0)
+    one.begin(is_resumed=False)
+    links[1] = LinkState("tcp://there:1", since=clock.now)
+    one.hear(1, Bye(9, DONE, 2))
+    clock.now += farewell.GONE - 1
+    assert not one.is_over()
+    links[1].is_up = True
+    assert one.is_over()
+    links[1].is_up = False
+    clock.now += 1
+    assert one.is_over()
+    assert one.is_everybody_done
+
+
 def test_a_neighbor_that_has_not_said_that_it_is_done_is_waited_for_even_if_it_is_gone(leaving, clock):
     one, links = leaving(1)
     one.begin(is_resumed=False)
@@ -62,7 +77,8 @@ def test_a_neighbor_that_has_not_said_that_it_is_done_is_waited_for_even_if_it_i
     links[0].is_up = links[2].is_up = False
     clock.now += 10 * farewell.GONE
     assert not one.is_over()
-    assert one.describe().endswith("for peers 2 (not connected), which have not said that they are")
+    assert "for peers 2 (not connected), which have not said that they are" in one.describe()
+    assert "says so when it is started again" in one.describe()
     one.hear(2, Bye(9, DONE, 0))
     assert one.is_over()
 
@@ -126,6 +142,45 @@ def test_one_that_comes_back_behind_is_waited_for_again(leaving, clock):
     one.hear(1, Bye(9, DONE, 2))
     assert one.is_over()
     assert one.is_everybody_done
+
+
+def test_one_that_was_done_and_seemed_behind_is_not_waited_for_once_it_is_long_gone(leaving, clock):
+    one, links = leaving(0)
+    one.begin(is_resumed=False)
+    one.hear(1, Bye(9, DONE, 2))
+    one.come_back(1, is_behind=True)  # a double, or words from before it was done
+    links[1] = LinkState("tcp://there:1", since=clock.now)
+    clock.now += farewell.FORGOTTEN - 1
+    assert not one.is_over()
+    clock.now += 1
+    assert one.is_over()
+    assert not one.is_everybody_done
+    assert "the state is kept" in one.describe_end()
+
+
+def pass_time(one, clock, seconds):
+    """Let time pass as a peer that is awake sees it."""
+    for _ in range(int(seconds)):
+        clock.now += 1
+        one.note_tick()
+
+
+def test_one_that_was_frozen_may_have_been_given_up_and_waits_for_nobody_that_is_gone_for_long(leaving, clock):
+    one, links = leaving(1)
+    one.begin(is_resumed=False)
+    one.hear(0, Bye(9, DONE, 0))
+    links[0].is_up = links[2].is_up = False
+    pass_time(one, clock, 10 * farewell.FORGOTTEN)
+    assert one.unsure() == [2]
+    clock.now += farewell.FORGOTTEN  # nothing happens here, but the others go on
+    one.note_tick()
+    assert one.unsure() == [0, 2]  # they get some time to be there again
+    pass_time(one, clock, farewell.FORGOTTEN - 1)
+    assert not one.is_over()
+    pass_time(one, clock, 1)
+    assert one.is_over()
+    assert not one.is_everybody_done
+    assert "left before hearing from peers 0 (not connected), 2 (not connected)" in one.describe_end()
 
 
 def test_one_that_was_done_before_waits_for_nobody_that_is_gone_for_long(leaving, clock):

@@ -19,7 +19,7 @@ from thanos_peer.protocol.wire import DONE, DONE_BUT, Bye
 from thanos_peer.runtime.links import LinkState
 from thanos_peer.runtime.waiting import ASK_MOST, FORGOTTEN, NOTICE_FIRST
 
-LAST_WORD = 5.0  # seconds that neighbors get to say that they know, once all are done
+LAST_WORD = 6.0  # seconds that those connected get to say that they know: more than it takes to notice a cut cable
 GONE = 20.0  # seconds without a connection, after which a neighbor that is done has left for good
 
 
@@ -46,20 +46,31 @@ class Farewell:
         self._left: dict[AgentId, str] = {}  # who has left without being done, and why
         self.radius: int | None = None
         self.reach = 0
+        self._set_back: set[AgentId] = set()  # who was done, and was heard of in an earlier round since
         self._began = self._asked = self._spoken = self._knowing = time.monotonic()
-        self._is_resumed = False
+        self._awake = self._ticked = self._began
+        self._was_away = False
 
     def begin(self, *, is_resumed: bool) -> None:
         """Note that the peer has its result, perhaps from an earlier life, and now stays for the others."""
         self._began = self._asked = self._spoken = self._knowing = time.monotonic()
-        self._is_resumed = is_resumed
+        self._awake = self._ticked = self._began
+        self._was_away = is_resumed
         self.radius, self.reach = self._find_radius(), self._find_reach()
+
+    def note_tick(self) -> None:
+        """Note that time passes; if much has at once, this peer was frozen, and others may have given it up."""
+        now = time.monotonic()
+        if now - self._ticked >= LAST_WORD:
+            self._was_away, self._awake = True, now
+        self._ticked = now
 
     def begin_epoch(self) -> None:
         """Nobody is done any more."""
         self._radii.clear()
         self._reaches.clear()
         self._left.clear()
+        self._set_back.clear()
         self.radius, self.reach = None, 0
 
     def hear(self, neighbor: AgentId, bye: Bye) -> bool:
@@ -91,9 +102,13 @@ class Farewell:
         return [sure] if self.reach <= self.radius else [sure, Bye(sure.k, DONE_BUT, self.reach)]
 
     def come_back(self, neighbor: AgentId, *, is_behind: bool = False) -> None:
-        """Note that a neighbor is here again; if it is behind, it has lost what it was done with."""
+        """Note that a neighbor is here again; if it is behind, it has lost what it was done with.
+
+        Or it was not itself that spoke, or long ago: so it is waited for while it is there, not for ever.
+        """
         self._left.pop(neighbor, None)
         if is_behind:
+            self._set_back |= {neighbor} & self._agent.done
             self._agent.done.discard(neighbor)
             self._radii.pop(neighbor, None)
             self._reaches.pop(neighbor, None)
@@ -111,10 +126,11 @@ class Farewell:
     def _is_given_up(self, j: AgentId) -> bool:
         """Whether there is nothing to be heard from a neighbor any more."""
         link = self._links[j]
-        seconds = 0.0 if link.is_up else time.monotonic() - max(link.since, self._began)
+        seconds = 0.0 if link.is_up else time.monotonic() - max(link.since, self._awake)
         if j in self._agent.done:
             return seconds >= GONE
-        return self._left.get(j) == RunOverError.in_short or (self._is_resumed and seconds >= FORGOTTEN)
+        may_have_left = self._was_away or j in self._set_back
+        return self._left.get(j) == RunOverError.in_short or (may_have_left and seconds >= FORGOTTEN)
 
     @property
     def is_everybody_done(self) -> bool:
@@ -129,8 +145,9 @@ class Farewell:
 
     def is_over(self) -> bool:
         """Whether it may leave: all know that all are done, or have had the time to hear it, or are gone."""
-        now = time.monotonic()
-        if not self.unsure() or (self._find_reach() >= self._diameter and now - self._knowing >= LAST_WORD):
+        now, unsure = time.monotonic(), self.unsure()
+        had_time = now - self._knowing >= LAST_WORD and all(self._links[j].is_up for j in unsure)
+        if not unsure or (had_time and self._find_reach() >= self._diameter):
             return True
         return self._limit is not None and now - self._began >= self._limit
 
@@ -154,6 +171,8 @@ class Farewell:
         """For whom it stays."""
         unsure, behind = self.unsure(), [j for j in self.unsure() if j not in self._agent.done]
         who = f"peers {self._list(behind)}, which have not said that they are"
+        if not all(self._links[j].is_up for j in behind):
+            who += " (if done and gone, each says so when it is started again)"
         if not behind:
             who = f"peers beyond {self._list(unsure)}, of which not all are known to be"
         return f"done, result written; staying, since {time.monotonic() - self._began:.0f} s, for {who}"

@@ -566,6 +566,7 @@ class Peer:
                 known = len(self.agent.done)
                 await self._note_who_is_done(self._saving)
             await asyncio.sleep(TICK / 2)
+            farewell.note_tick()
         if self.agent.is_done and self._stop_reason is None and (line := farewell.describe_end()):
             log.warning("%s", line)
 
