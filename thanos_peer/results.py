@@ -166,14 +166,17 @@ class PeerFiles:
     def withdraw(self) -> None:
         """Let the result not count as finished: the network has begun anew.
 
+        It stays until there is another, and says so: a result of which nothing is said would never be replaced.
+
         Raises:
-            CheckpointError: It cannot be removed.
+            CheckpointError: That cannot be written.
         """
         try:
-            self.facts.unlink(missing_ok=True)
+            if self.facts.exists():
+                write_facts(self.facts, self._facts_there() | {"is_done": False, "ending": "withdrawn"})
         except OSError as error:
             raise CheckpointError(
-                f"cannot remove {self.facts}, which belongs to an earlier epoch: {error.strerror}; nothing is "
+                f"cannot withdraw {self.facts}, which belongs to an earlier epoch: {error.strerror}; nothing is "
                 "lost: mend it and start this peer again with the same command"
             ) from error
 

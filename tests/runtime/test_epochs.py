@@ -100,5 +100,5 @@ def test_one_that_is_done_and_cannot_begin_an_epoch_ends_and_says_why(tmp_path, 
         reasons = [bye.reason for bye in puppet.told(Bye) if bye.reason != DONE]
         assert set(reasons) == {"it cannot save or read its state"}  # of the epoch that its neighbors may be in
         assert bool(puppet.told(Bye, epoch=1)) == (what == "state")
-    assert ("cannot remove " if what == "result" else "cannot save the state to ") in said(out, 0)
+    assert ("cannot withdraw " if what == "result" else "cannot save the state to ") in said(out, 0)
     assert "Traceback" not in said(out, 0)

@@ -109,6 +109,20 @@ def test_a_result_of_an_earlier_epoch_does_not_count_in_a_later_one(finished):
     assert [facts_of(topology, out, agent)["epoch"] for agent in range(2)] == [1, 1]
 
 
+def test_a_result_of_an_earlier_epoch_is_not_in_the_way_of_a_peer_that_has_lost_its_state_since(finished):
+    topology, out = finished
+    network = AgentNetwork(build(load(topology.file)))
+    network.agents[0].restart_tracking(1)
+    save(topology, out, 0, network.agents[0].memory())
+    for agent in range(2):
+        PeerFiles(out, topology, agent).withdraw()
+        assert PeerFiles(out, topology, agent).result.exists()
+    processes = [start_peer(topology, agent, out) for agent in range(2)]
+    with ended_afterwards(*processes):
+        assert [process.wait(60) for process in processes] == [0, 0], said(out, 1)
+    assert [facts_of(topology, out, agent)["epoch"] for agent in range(2)] == [1, 1]
+
+
 def test_whoever_waits_for_one_that_is_finished_and_has_nothing_left_to_say_ends_when_it_says_so(finished):
     topology, out = finished
     save(topology, out, 1, memories(topology, 30)[30][1])
