@@ -4,6 +4,7 @@ What happens, to whom and in which round is drawn beforehand from the seed; when
 fault strikes when the run reaches its round; the run goes on meanwhile.
 """
 
+import contextlib
 import random
 import signal
 import time
@@ -114,6 +115,7 @@ class Chaos:
         self._cluster, self._proxies, self._tell = cluster, proxies, tell
         self._left = list(faults)
         self._thaw: dict[AgentId, float] = {}
+        self._restarted: dict[AgentId, float] = {}  # when, on the clock of the files
         self.struck: Counter[str] = Counter()
         self.kills = self.kills_saving = 0
 
@@ -176,6 +178,7 @@ class Chaos:
             self._thaw.pop(i, None)
         for i in victims:
             self._cluster.restart(i)
+            self._restarted[i] = time.time()
             self.kills += 1
 
     def _await_saving(self, victim: AgentId) -> None:
@@ -192,7 +195,12 @@ class Chaos:
             time.sleep(0.0005)
 
     def _is_saving(self, victim: AgentId) -> bool:
-        return any(self._cluster.state.glob(f"{victim}-*.new"))
+        """Whether a checkpoint is half written, and not one that an earlier kill has left so."""
+        for path in self._cluster.state.glob(f"{victim}-*.new"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime > self._restarted.get(victim, 0.0):
+                    return True
+        return False
 
     def _thaw_those_due(self) -> None:
         for i in [i for i, when in self._thaw.items() if time.monotonic() >= when]:
