@@ -3,6 +3,8 @@
 import tomlkit
 from networks import raw_topology
 
+from thanos_peer.runtime.cluster import free_ports
+
 MODULE = '''
 import pathlib
 from pathlib import Path
@@ -107,6 +109,8 @@ def raw_with(name="mine:Quartic", **problem):
     raw = raw_topology("ring", 4, max_rounds=30, tolerance=0.0)
     raw["algorithm"]["start"] = {"kind": "random", "seed": 1}
     raw["problem"] |= {"objective": name} | problem
+    for peer, port in zip(raw["peers"], free_ports(4), strict=True):
+        peer["address"] = f"tcp://127.0.0.1:{port}"
     return raw
 
 

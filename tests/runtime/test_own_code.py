@@ -112,5 +112,6 @@ def test_a_peer_that_takes_long_for_a_step_stays_connected(tmp_path):
     with ended_afterwards(*peers):
         assert [peer.wait(PATIENCE) for peer in peers] == [0] * 4
     for neighbor in (1, 3):  # heartbeats would have noticed a cable that was cut after five seconds
-        assert re.search(r"waiting (6|12) s in round \d+ for peer 0 at \S+: connected for ", said(out, neighbor))
+        waited = re.findall(r"waiting (\d+) s in round \d+ for peer 0 at \S+: connected for ", said(out, neighbor))
+        assert max(map(int, waited), default=0) > 5
         assert "connection lost" not in said(out, neighbor)
