@@ -1,6 +1,8 @@
 import contextlib
 import json
+import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -30,7 +32,23 @@ from thanos_peer.runtime.cluster import free_ports
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import load
 
-LONG = 4000  # rounds, some seconds of them
+LONG = 4000  # rounds: more than pass while a peer is held back
+LATE = 300.0  # seconds in which they pass, however slow the machine is
+STUCK_DISK = """
+import os, time
+
+flush = os.fsync
+
+
+def flush_round_0_only(number):
+    name = os.path.basename(os.readlink(f"/proc/self/fd/{number}"))
+    if name.endswith(".ckpt.new") and not name.endswith("-000000000000.ckpt.new"):
+        time.sleep(3600)
+    flush(number)
+
+
+os.fsync = flush_round_0_only
+"""
 
 
 def checkpoints(out, agent):
@@ -64,8 +82,14 @@ def knows_of_fallbacks(out, topology, agent):
     return min(memory.fallbacks.values()) > 0
 
 
-def wait_for_a_later_checkpoint(out, agent):
-    wait_until(lambda: any(round_of(path) > 0 for path in checkpoints(out, agent)), f"peer {agent} saves")
+def hold_after_a_later_checkpoint(processes, held, out, agent):
+    """Wait until a peer has saved a later round than 0, and leave another one stopped: so the run cannot end."""
+    wait_until(lambda: "listening" in said(out, held), f"peer {held} is there")
+    wait_slowly(
+        processes[held],
+        lambda: any(round_of(path) > 0 for path in checkpoints(out, agent)),
+        f"peer {agent} saves",
+    )
 
 
 def wait_slowly(process, condition, what):
@@ -84,6 +108,7 @@ def wait_slowly(process, condition, what):
 def stop_all(processes):
     for process in processes:
         process.terminate()
+        process.send_signal(signal.SIGCONT)
     assert {process.wait(60) for process in processes} == {128 + signal.SIGTERM}
 
 
@@ -102,11 +127,12 @@ def running(topology, out, *options):
 def test_a_killed_peer_goes_on_where_it_was_with_the_same_bits(tmp_path, survive):
     topology, out = write_topology(tmp_path / "net.toml", "ring", 4, max_rounds=LONG), tmp_path / "run"
     with running(topology, out, "--survive", survive) as processes:
-        wait_for_a_later_checkpoint(out, 2)
+        hold_after_a_later_checkpoint(processes, 0, out, 2)
         processes[2].kill()
         processes[2].wait()
+        processes[0].send_signal(signal.SIGCONT)
         processes[2] = start_peer(topology, 2, out, "--survive", survive)
-        assert [process.wait(120) for process in processes] == [0] * 4
+        assert [process.wait(LATE) for process in processes] == [0] * 4
     assert "going on from round " in said(out, 2)
     assert "peer 2 has started again" in said(out, 1)
     assert_same_bits(out, topology)
@@ -115,23 +141,30 @@ def test_a_killed_peer_goes_on_where_it_was_with_the_same_bits(tmp_path, survive
 
 def test_a_peer_killed_before_it_has_saved_any_round_begins_again_and_catches_up(tmp_path):
     topology, out = write_topology(tmp_path / "net.toml", "path", 3, max_rounds=2000), tmp_path / "run"
-    with running(topology, out, "--keep-every", 1) as processes:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "sitecustomize.py").write_text(STUCK_DISK, encoding="utf-8")
+    found = os.pathsep.join([str(tmp_path / "disk"), os.environ.get("PYTHONPATH", "")])
+    processes = [start_peer(topology, agent, out) for agent in (0, 2)]
+    stuck = start_peer(topology, 1, out, "--keep-every", 1, env=os.environ | {"PYTHONPATH": found})
+    with ended_afterwards(*processes, stuck):
         trajectory = PeerFiles(out, topology, 1).trajectory
         wait_until(lambda: trajectory.exists() and trajectory.stat().st_size > 2000, "some rounds have passed")
-        processes[1].kill()
-        processes[1].wait()
-        processes[1] = start_peer(topology, 1, out)
-        assert [process.wait(120) for process in processes] == [0] * 3
+        stuck.kill()
+        stuck.wait()
+        again = start_peer(topology, 1, out)
+        with ended_afterwards(again):
+            assert [process.wait(LATE) for process in (*processes, again)] == [0] * 3
+    assert "going on from round 0, saved in " in said(out, 1)
     assert_same_bits(out, topology)
 
 
 def test_a_stopped_network_goes_on_when_all_are_started_again(tmp_path):
     topology, out = write_topology(tmp_path / "net.toml", "ring", 4, max_rounds=LONG), tmp_path / "run"
     with running(topology, out) as processes:
-        wait_for_a_later_checkpoint(out, 0)
+        hold_after_a_later_checkpoint(processes, 3, out, 0)
         stop_all(processes)
     with running(topology, out) as processes:
-        assert [process.wait(120) for process in processes] == [0] * 4
+        assert [process.wait(LATE) for process in processes] == [0] * 4
     assert_same_bits(out, topology)
 
 
@@ -140,17 +173,23 @@ def test_after_a_power_cut_all_go_on_from_whatever_was_on_their_disks(tmp_path, 
     topology, out = write_topology(tmp_path / "net.toml", "star", 5, max_rounds=LONG), tmp_path / "run"
     rng = random.Random(seed)  # noqa: S311
     with running(topology, out) as processes:
-        wait_until(lambda: all(len(checkpoints(out, i)) == 2 for i in range(5)), "all have saved twice")
+        wait_until(lambda: "listening" in said(out, 4), "peer 4 is there")
+        wait_slowly(
+            processes[4], lambda: have_saved_rounds(out, range(5)), "all have saved two rounds but the first"
+        )
         for process in processes:
             process.kill()
         for process in processes:
             process.wait()
     unlucky = rng.sample(range(5), 3)
     for agent in unlucky:  # whose latest checkpoint had not reached the disk: lost, or torn
-        latest = checkpoints(out, agent)[-1]
+        earlier, latest = checkpoints(out, agent)[-2:]
+        assert round_of(earlier) > 0
         latest.unlink() if rng.random() < 0.5 else latest.write_bytes(latest.read_bytes()[:100])
     with running(topology, out) as processes:
-        assert [process.wait(120) for process in processes] == [0] * 5
+        assert [process.wait(LATE) for process in processes] == [0] * 5
+    for agent in unlucky:
+        assert re.search(r"going on from round [1-9]", said(out, agent))
     assert_same_bits(out, topology)
 
 
@@ -198,9 +237,10 @@ def test_a_disk_that_fails_stops_one_peer_and_loses_nothing(tmp_path, small_disk
             for leftover in checkpoints(out, 1):
                 leftover.unlink()
         processes[1] = start_peer(topology, 1, out, *state)
-        wait_until(lambda: len(list((small_disk / "state").glob("1-*.ckpt"))) == 2, "it saves")
+        wait_slowly(processes[3], lambda: len(list((small_disk / "state").glob("1-*.ckpt"))) == 2, "it saves")
         harm(small_disk)
-        wait_until(lambda: has_ended(processes[1], harm, small_disk), "it ends")
+        wait_slowly(processes[3], lambda: has_ended(processes[1], harm, small_disk), "it ends")
+        processes[3].send_signal(signal.SIGCONT)
         assert processes[1].wait() == 8
         for neighbor in (0, 2):
             wait_until(lambda j=neighbor: "for peer 1 at" in said(out, j), "neighbors say for whom they wait")
@@ -216,7 +256,7 @@ def test_a_disk_that_fails_stops_one_peer_and_loses_nothing(tmp_path, small_disk
         assert f"cannot save the state to {small_disk}" in again.stderr
         mend(small_disk)
         processes[1] = start_peer(topology, 1, out, *state)
-        assert [process.wait(120) for process in processes] == [0] * 4
+        assert [process.wait(LATE) for process in processes] == [0] * 4
     assert f"cannot save the state to {small_disk}" in said(out, 1)
     assert complaint in said(out, 1)
     assert "Traceback" not in said(out, 1) + again.stderr
@@ -313,7 +353,7 @@ def test_after_a_lost_disk_the_network_can_restart_its_tracking_and_gets_there(t
             wait_until(lambda agent=agent: "(its state is lost)" in said(out, agent), f"peer {agent} says so")
         assert "it says that peer 1 left in round 0 (its state is lost)" in said(out, 3)
         processes[1] = start_peer(topology, 1, out, "--restart-tracking")
-        assert [process.wait(120) for process in processes] == [0] * 4
+        assert [process.wait(LATE) for process in processes] == [0] * 4
     outcome, network = load_outcome(out, topology), simulated(topology)
     for agent in range(4):
         facts = json.loads(PeerFiles(out, topology, agent).facts.read_text(encoding="utf-8"))
@@ -364,11 +404,11 @@ def test_the_same_command_after_the_end_says_that_it_is_finished_and_fresh_remov
 def test_a_fresh_start_after_a_stop_begins_anew(tmp_path):
     topology, out = write_topology(tmp_path / "net.toml", "path", 2, max_rounds=LONG), tmp_path / "run"
     with running(topology, out) as processes:
-        wait_for_a_later_checkpoint(out, 0)
+        hold_after_a_later_checkpoint(processes, 1, out, 0)
         stop_all(processes)
     with running(topology, out, "--fresh") as processes:
-        assert [process.wait(120) for process in processes] == [0, 0]
-    assert "going on" not in said(out, 0)
+        assert [process.wait(LATE) for process in processes] == [0, 0]
+    assert "going on from round" not in said(out, 0)
     assert_same_bits(out, topology)
 
 
@@ -387,7 +427,7 @@ def lose_the_disk_of(agent, processes, topology, out):
 
 
 def test_disks_may_be_lost_again_and_again(tmp_path):
-    topology, out = write_topology(tmp_path / "net.toml", "path", 3, max_rounds=2 * LONG), tmp_path / "run"
+    topology, out = write_topology(tmp_path / "net.toml", "path", 3, max_rounds=LONG), tmp_path / "run"
     with running(topology, out) as processes:
         for epoch, lost, condition in (
             (1, 1, lambda: cannot_be_helped(out, topology, 1)),
@@ -399,10 +439,10 @@ def test_disks_may_be_lost_again_and_again(tmp_path):
             processes[0].send_signal(signal.SIGCONT)
             begun = f"epoch {epoch}: "
             wait_until(lambda begun=begun: all(begun in said(out, i) for i in range(3)), begun)
-        assert [process.wait(120) for process in processes] == [0] * 3
+        assert [process.wait(LATE) for process in processes] == [0] * 3
     for agent in range(3):
         facts = json.loads(PeerFiles(out, topology, agent).facts.read_text(encoding="utf-8"))
-        assert (facts["epoch"], facts["round"]) == (3, 2 * LONG)
+        assert (facts["epoch"], facts["round"]) == (3, LONG)
     outcome = load_outcome(out, topology)
     assert np.abs(outcome.X - outcome.X.mean(axis=0)).max() < 1e-4
 
