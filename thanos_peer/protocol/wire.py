@@ -99,6 +99,7 @@ Message: TypeAlias = Hello | Block | Bye
 Said: TypeAlias = tuple[AgentId, Message]
 _LATER: Said = -1, Bye(0, "")  # holds the place of a block while its numbers are looked at
 _KINDS = frozenset({HELLO, BLOCK, BYE})
+_NOTHING = StopWord()  # what most blocks say about stopping
 
 
 class VersionMismatchError(RemoteProtocolError):
@@ -197,10 +198,11 @@ class Codec:
         numbers = np.frombuffer(b"".join([fields[-1] for _, fields in blocks]), dtype=self._dtype)
         is_finite = bool(np.isfinite(numbers).all())
         pairs = numbers.astype(np.float64, copy=False).reshape(-1, 2, *self._shape)
-        for (place, fields), X, D in zip(blocks, list(pairs[:, 0]), list(pairs[:, 1]), strict=True):
+        for (place, fields), X, D in zip(blocks, pairs[:, 0], pairs[:, 1], strict=True):
             if is_finite or (np.isfinite(X).all() and np.isfinite(D).all()):
                 _, _, _, sender, k, eta, streak, after, fallback, _, _, _ = fields
-                results[place] = sender, Block(k, X, D, eta, StopWord(streak, after), fallback)
+                stop = StopWord(streak, after) if streak or after is not None else _NOTHING
+                results[place] = sender, Block(k, X, D, eta, stop, fallback)
             else:
                 results[place] = _claim(fields, "has an X or D with NaN or Inf")
 

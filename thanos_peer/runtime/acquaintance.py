@@ -49,14 +49,13 @@ class Acquaintances:
     Attributes:
         life: When this process started, in milliseconds since 1970: what tells it from an earlier one.
         greeted: Those whose Hello agreed with ours.
-        rounds: Which round of this epoch each neighbor was in when it said Hello.
     """
 
     def __init__(self, topology: Topology, agent: Agent, notices: Notices, features: str = "") -> None:
         self._topology, self._agent, self._notices, self._features = topology, agent, notices, features
         self.life = int(time.time() * 1000)
         self.greeted: set[AgentId] = set()
-        self.rounds: dict[AgentId, int] = {}
+        self._rounds: dict[AgentId, int] = {}  # which round of this epoch each was in when it said Hello
         self._first_rounds: dict[AgentId, int] = {}  # the same, when it said so first
         self._features_of: AgentId | None = None  # whose names it passes on, having none itself
         self._nameless: set[AgentId] = set()  # those whose latest Hello had no names
@@ -172,13 +171,19 @@ class Acquaintances:
 
     def begin_epoch(self) -> None:
         """Note that all rounds begin anew."""
-        self.rounds.clear()
+        self._rounds.clear()
         self._first_rounds.clear()
 
     def note_round(self, neighbor: AgentId, k: int) -> None:
         """Note which round of this epoch a neighbor is in."""
-        self.rounds[neighbor] = k
+        self._rounds[neighbor] = k
         self._first_rounds.setdefault(neighbor, k)
+
+    def ahead_in(self, k: int) -> tuple[AgentId, ...]:
+        """The neighbors that had come to round k or further when they said Hello; the others are forgotten."""
+        if self._rounds:
+            self._rounds = {j: where for j, where in self._rounds.items() if where >= k}
+        return tuple(self._rounds)
 
     def is_lost(self, neighbor: AgentId, hello: Hello) -> bool:
         """Whether a neighbor has answered that it cannot help this peer to where it is.

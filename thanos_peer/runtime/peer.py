@@ -500,9 +500,7 @@ class Peer:
         if self._saving is not None:
             self._saving.note_round()
         self._send(agent.neighbors, self._codec.encode(agent.id, agent.block()))
-        if ahead := [
-            j for j in self._known.rounds if self._known.rounds[j] >= agent.state.k and agent.is_missing(j)
-        ]:
+        if ahead := [j for j in self._known.ahead_in(agent.state.k) if agent.is_missing(j)]:
             self._say_hello(ahead, is_asking=True)  # they have long said it, and will not say it unasked
         if agent.is_ready:  # all neighbors are a round ahead: the clock and the signals get their turn first
             asyncio.get_running_loop().call_soon(self._advance)
