@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from thanos_peer.algorithm.averaging import rounding
+from thanos_peer.algorithm.averaging import rounding, rounds_needed
 from thanos_peer.algorithm.measures import Stationarity
 from thanos_peer.algorithm.objectives import Objective, SparsePCA
 from thanos_peer.algorithm.regularizers import Regularizer, Zero, envelope_gradient
@@ -37,6 +37,16 @@ NOTHING_LEFT = (
 CAREFUL = 1 / 8  # of the step that samples of norm 1 would allow a single agent
 TIES = {"float64": 1e-10, "float32": 1e-5}  # eigenvalues that close may look equal to one agent only
 MOST_GIVEN_AWAY = 2  # numbers that follow from their sum and their sum of squares
+
+
+def tie_of(topology: Topology) -> float:
+    """How close eigenvalues are that count as equal, relative to the largest: the same at all agents.
+
+    What each agent has found of them differs by rounding, which grows with the rounds that it took to average.
+    """
+    exchange, graph = topology.algorithm.exchange, topology.graph
+    rounding = float(np.finfo(exchange).eps) * rounds_needed(graph.lambda_, graph.d)
+    return max(TIES[exchange], rounding)
 
 
 class Share:
@@ -229,8 +239,9 @@ class Share:
 
     def _find_rotation(self, found: Findings, products: Matrix, _: Matrix) -> Findings:
         p = self._shape[1]
-        compass, tie = start_of(self._topology), TIES[self._topology.algorithm.exchange]
-        start, values = leading_vectors(found["basis"], self._d * products[:p], compass, tie)
+        start, values = leading_vectors(
+            found["basis"], self._d * products[:p], start_of(self._topology), tie=tie_of(self._topology)
+        )
         values = float(found.get("overall", 1.0)) ** 2 * values
         return {"start": start, "values": values, "size": values[0], **self._divisor(values[0])}
 

@@ -13,6 +13,7 @@ from thanos_peer.agent import Agent
 from thanos_peer.algorithm.averaging import rounds_needed
 from thanos_peer.algorithm.stiefel import orthonormal_basis, polar
 from thanos_peer.errors import DataFileError, OwnCodeError
+from thanos_peer.preparation import tie_of
 from thanos_peer.problem import Instance, build, share_of
 from thanos_peer.results import explained
 from thanos_peer.simulate import AgentNetwork, StackedNetwork, measure
@@ -529,3 +530,15 @@ def test_rounded_averages_certify_nothing(tmp_path):
     for agent in network.agents:
         assert "epsilon" not in agent.findings
         assert float(agent.findings["objective"]) < 0
+
+
+def test_where_averages_take_long_eigenvalues_that_are_further_apart_count_as_equal():
+    def tie(d, exchange):
+        raw = raw_topology("path", d)
+        raw["algorithm"]["exchange"] = exchange
+        return tie_of(make_topology(raw))
+
+    assert tie(4, "float64") == tie(60, "float64") == 1e-10
+    assert tie(4, "float32") == 1e-5
+    rounds = rounds_needed(make_topology(raw_topology("path", 60)).graph.lambda_, 60)
+    assert tie(60, "float32") == rounds * 2**-23 > 1e-5
