@@ -158,11 +158,9 @@ def test_one_that_was_done_and_seemed_behind_is_not_waited_for_once_it_is_long_g
     assert "the state is kept" in one.describe_end()
 
 
-def pass_time(one, clock, seconds):
-    """Let time pass as a peer that is awake sees it."""
-    for _ in range(int(seconds)):
-        clock.now += 1
-        one.note_tick()
+def freeze(one, clock, seconds):
+    clock.now += seconds
+    one.note_pause(seconds)
 
 
 def test_one_that_was_frozen_may_have_been_given_up_and_waits_for_nobody_that_is_gone_for_long(leaving, clock):
@@ -170,17 +168,40 @@ def test_one_that_was_frozen_may_have_been_given_up_and_waits_for_nobody_that_is
     one.begin(is_resumed=False)
     one.hear(0, Bye(9, DONE, 0))
     links[0].is_up = links[2].is_up = False
-    pass_time(one, clock, 10 * farewell.FORGOTTEN)
+    clock.now += 10 * farewell.FORGOTTEN
+    one.note_pause(0.1)
     assert one.unsure() == [2]
-    clock.now += farewell.FORGOTTEN  # nothing happens here, but the others go on
-    one.note_tick()
+    freeze(one, clock, farewell.FORGOTTEN)  # nothing happens here, but the others go on
     assert one.unsure() == [0, 2]  # they get some time to be there again
-    pass_time(one, clock, farewell.FORGOTTEN - 1)
+    clock.now += farewell.FORGOTTEN - 1
     assert not one.is_over()
-    pass_time(one, clock, 1)
+    clock.now += 1
     assert one.is_over()
     assert not one.is_everybody_done
     assert "left before hearing from peers 0 (not connected), 2 (not connected)" in one.describe_end()
+
+
+def test_one_that_was_frozen_waits_for_whoever_has_spoken_since(leaving, clock):
+    one, links = leaving(1)
+    one.begin(is_resumed=False)
+    freeze(one, clock, farewell.LAST_WORD)
+    one.come_back(0)  # may have been said before
+    clock.now += farewell.LAST_WORD
+    one.come_back(2)
+    links[0].is_up = links[2].is_up = False
+    clock.now += 10 * farewell.FORGOTTEN
+    assert one.unsure() == [2]
+    assert not one.is_over()
+
+
+def test_one_that_was_frozen_gives_its_last_words_time_to_be_heard(leaving, clock):
+    one, _ = leaving(0)
+    one.begin(is_resumed=False)
+    one.hear(1, Bye(9, DONE, 2))
+    freeze(one, clock, farewell.LAST_WORD)
+    assert not one.is_over()
+    clock.now += farewell.LAST_WORD
+    assert one.is_over()
 
 
 def test_one_that_was_done_before_waits_for_nobody_that_is_gone_for_long(leaving, clock):

@@ -46,31 +46,35 @@ class Farewell:
         self._left: dict[AgentId, str] = {}  # who has left without being done, and why
         self.radius: int | None = None
         self.reach = 0
-        self._set_back: set[AgentId] = set()  # who was done, and was heard of in an earlier round since
-        self._began = self._asked = self._spoken = self._knowing = time.monotonic()
-        self._awake = self._ticked = self._began
-        self._was_away = False
+        self._may_be_gone: set[AgentId] = (
+            set()
+        )  # who may have left without being heard, and is not known to be done
+        self._began = self._awake = self._asked = self._spoken = self._knowing = time.monotonic()
 
     def begin(self, *, is_resumed: bool) -> None:
         """Note that the peer has its result, perhaps from an earlier life, and now stays for the others."""
-        self._began = self._asked = self._spoken = self._knowing = time.monotonic()
-        self._awake = self._ticked = self._began
-        self._was_away = is_resumed
+        self._began = self._awake = self._asked = self._spoken = self._knowing = time.monotonic()
+        self._may_be_gone |= self._not_done() if is_resumed else set()
         self.radius, self.reach = self._find_radius(), self._find_reach()
 
-    def note_tick(self) -> None:
-        """Note that time passes; if much has at once, this peer was frozen, and others may have given it up."""
-        now = time.monotonic()
-        if now - self._ticked >= LAST_WORD:
-            self._was_away, self._awake = True, now
-        self._ticked = now
+    def note_pause(self, seconds: float) -> None:
+        """Note how long a short pause was; if very long, this peer was frozen, and others may have given it up.
+
+        What it knew to be said may have been lost meanwhile, so that they get the time to hear it again.
+        """
+        if seconds >= LAST_WORD:
+            self._awake = self._knowing = time.monotonic()
+            self._may_be_gone |= self._not_done()
+
+    def _not_done(self) -> set[AgentId]:
+        return set(self._agent.neighbors) - self._agent.done
 
     def begin_epoch(self) -> None:
         """Nobody is done any more."""
         self._radii.clear()
         self._reaches.clear()
         self._left.clear()
-        self._set_back.clear()
+        self._may_be_gone.clear()
         self.radius, self.reach = None, 0
 
     def hear(self, neighbor: AgentId, bye: Bye) -> bool:
@@ -104,11 +108,14 @@ class Farewell:
     def come_back(self, neighbor: AgentId, *, is_behind: bool = False) -> None:
         """Note that a neighbor is here again; if it is behind, it has lost what it was done with.
 
-        Or it was not itself that spoke, or long ago: so it is waited for while it is there, not for ever.
+        Or it was not itself that spoke, or long ago: so it is waited for while it is there, not for ever. The same
+        holds for what is heard just after being frozen.
         """
         self._left.pop(neighbor, None)
+        if not is_behind and time.monotonic() - self._awake >= LAST_WORD:
+            self._may_be_gone.discard(neighbor)
         if is_behind:
-            self._set_back |= {neighbor} & self._agent.done
+            self._may_be_gone |= {neighbor} & self._agent.done
             self._agent.done.discard(neighbor)
             self._radii.pop(neighbor, None)
             self._reaches.pop(neighbor, None)
@@ -129,8 +136,7 @@ class Farewell:
         seconds = 0.0 if link.is_up else time.monotonic() - max(link.since, self._awake)
         if j in self._agent.done:
             return seconds >= GONE
-        may_have_left = self._was_away or j in self._set_back
-        return self._left.get(j) == RunOverError.in_short or (may_have_left and seconds >= FORGOTTEN)
+        return self._left.get(j) == RunOverError.in_short or (j in self._may_be_gone and seconds >= FORGOTTEN)
 
     @property
     def is_everybody_done(self) -> bool:

@@ -563,8 +563,9 @@ class Peer:
             if known < len(self.agent.done) and self._saving is not None:
                 known = len(self.agent.done)
                 await self._note_who_is_done(self._saving)
+            before = time.monotonic()
             await asyncio.sleep(TICK / 2)
-            farewell.note_tick()
+            farewell.note_pause(time.monotonic() - before)
         if self.agent.is_done and self._stop_reason is None and (line := farewell.describe_end()):
             log.warning("%s", line)
 
