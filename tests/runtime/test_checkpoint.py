@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from networks import make_instance, make_topology, raw_topology
+from runtime.namespaces import need
 from runtime.processes import assert_same_bits, command, ended_afterwards, start_peer, write_topology
 from runtime.puppets import puppets_around
 from uneven import random_samples, raw_with_parts, split
@@ -567,3 +568,17 @@ def test_a_second_peer_with_the_state_of_the_first_tells_nobody_anything(pair, t
         why = refused(pair, "--out", tmp_path / "run", "--bind", bind)
         assert why.splitlines()[0].startswith("Error: peer 0 runs already")
         assert puppets[1].listen() == []
+
+
+def test_a_directory_that_may_be_entered_but_not_listed_is_named(tmp_path):
+    need()
+    for folder in (tmp_path, *tmp_path.parents[:-2]):  # pytest's own, of this user alone
+        folder.chmod(0o711)
+    (tmp_path / "state").mkdir(mode=0o711)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(CheckpointError, match=f"state of peer 0 in {tmp_path}/state: Permission denied"):
+            checkpoint.checkpoints_in(tmp_path / "state", 0)
+        assert checkpoint.latest_epoch_in(tmp_path / "state", 0) == 0
+    finally:
+        os.seteuid(0)

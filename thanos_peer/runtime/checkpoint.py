@@ -269,16 +269,26 @@ def _set_aside(damaged: Iterable[Path]) -> None:
 
 
 def checkpoints_in(directory: Path, agent: AgentId) -> list[Path]:
-    """The checkpoints of a peer in a directory, earliest first."""
+    """The checkpoints of a peer in a directory, earliest first.
+
+    Raises:
+        CheckpointError: Nobody may look, or the disk fails.
+    """
     pattern = re.compile(rf"{agent}-(?:e\d+-)?\d+\.ckpt")
-    paths = directory.iterdir() if directory.is_dir() else iter(())
+    try:
+        paths = list(directory.iterdir()) if directory.is_dir() else []
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot look for the state of peer {agent} in {directory}: {error.strerror}; let this user read it, "
+            "or name another directory with --state"
+        ) from error
     found = [path for path in paths if pattern.fullmatch(path.name)]
     return sorted(found, key=lambda path: (_epoch_of(path), _round_of(path)))
 
 
 def latest_epoch_in(directory: Path, agent: AgentId) -> int:
     """The epoch of a peer's latest checkpoint, by its name; 0 if there is none, or nobody may look."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(CheckpointError):
         if found := checkpoints_in(directory, agent):
             return _epoch_of(found[-1])
     return 0
