@@ -106,8 +106,8 @@ class Connections:
                 if event == zmq.EVENT_ACCEPTED:
                     self._let_wait(value)
                 elif event == zmq.EVENT_DISCONNECTED:
+                    why, self.latest = self.latest, (NO_HANDSHAKE, "")
                     if value in self._strangers:
-                        why, self.latest = self.latest, (NO_HANDSHAKE, "")
                         self._refuse(*why)
                     self._forget(value)
             self._loop.call_soon(self._watch)
