@@ -52,9 +52,12 @@ class Progress:
             self._bar.__exit__(kind, error, trace)
 
     def _fitting(self, text: str) -> str:
-        """As much of a text as the terminal has room for beside the bar."""
+        """As many parts of a text as the terminal has room for beside the bar; half a number would mislead."""
         room = shutil.get_terminal_size().columns - BAR - len(self._label) - len("  []  100%  ") - 1
-        return text[: max(0, room)]
+        parts = text.split("  ")
+        while parts and len("  ".join(parts)) > room:
+            parts.pop()
+        return "  ".join(parts)
 
     def show_phase(self, name: str, k: int) -> None:
         """Note that a phase other than the one that minimises is in its round k."""
