@@ -15,7 +15,7 @@ run: $(VENV)/.run ## set up, and run the paper's network, a process per peer
 
 test: quick ## set up, and run every check and test
 	@failed=0; \
-	$(BIN)/pytest -n auto -m 'not docker' || failed=1; \
+	$(BIN)/pytest -n auto --dist worksteal -m 'not docker' || failed=1; \
 	$(BIN)/pytest -m docker || failed=1; \
 	exit $$failed
 
