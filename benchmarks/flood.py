@@ -117,7 +117,7 @@ def attack(kind: str, file: Path, has_ended: Event, count: "Synchronized[int]") 
     neighbor = topology.graph.neighbors[VICTIM][0]
     codec = Codec(topology.digest, n=problem.n, p=problem.p, dtype=topology.algorithm.exchange)
     X = np.full((problem.n, problem.p), 0.5)
-    block = codec.encode(neighbor, Block(10**9, X, X, 0.1, StopWord(), 0))
+    block = codec.encode(neighbor, Block.of(10**9, X, X, 0.1, StopWord(), 0))
     real = read_secret(secret_file(secret_directory(file), neighbor))
     floods: dict[str, Callable[[], Iterator[int]]] = {
         "garbage": lambda: connect(topology, b"\xfe" * 4096, 0),

@@ -41,10 +41,8 @@ def main() -> None:
         requests = [comm.Irecv(boxes[j], source=j, tag=k % 2) for j in neighbors]
         requests += [comm.Isend(out, dest=j, tag=k % 2) for j in neighbors]
         MPI.Request.Waitall(requests)
-        heard = {
-            j: Block(k, b[:size].reshape(n, p), b[size:-1].reshape(n, p), b[-1], stop) for j, b in boxes.items()
-        }
-        heard[me] = Block(k, state.X, state.D, state.eta, stop)
+        heard = {j: Block(k, b[:-1].tobytes(), (n, p), b[-1], stop) for j, b in boxes.items()}
+        heard[me] = Block.of(k, state.X, state.D, state.eta, stop)
         state = step(local, parameters, weights, state, [heard[j] for j in sorted(heard)])
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     total = comm.reduce(cpu)

@@ -199,7 +199,7 @@ class Agent:
         state, exchange = self.state, self._topology.algorithm.exchange
         fallback = state.k if self.fallback is None else self.fallback
         X, D = as_sent(state.X, exchange), as_sent(state.D, exchange)
-        return Block(state.k, X, D, state.eta, self._stop, fallback)
+        return Block.of(state.k, X, D, state.eta, self._stop, fallback)
 
     def receive(self, sender: AgentId, block: Block) -> bool:
         """Hear a neighbor; returns whether it was one that this round lacked."""

@@ -16,7 +16,7 @@ from thanos_peer.algorithm.averaging import averaging_step, first_state, rounds_
 from thanos_peer.algorithm.schedules import LaterSmoothing
 from thanos_peer.algorithm.stiefel import norm
 from thanos_peer.algorithm.thanos import AgentState, LocalProblem, Parameters, initial_state, local_residual, step
-from thanos_peer.block import Block, Matrix
+from thanos_peer.block import Block, Matrix, stacked
 from thanos_peer.topology.graph import Graph
 
 Findings: TypeAlias = Mapping[str, Matrix]  # what an agent has found so far, by name
@@ -167,8 +167,7 @@ class Minimising:
         size = self._now.size
         if self._tolerance == 0 or self._d * norm(state.D) / size > self._tolerance:  # mostly so, and enough then
             return False
-        others = np.array([block.X for block in blocks])
-        return local_residual(state, others, self._d, size) <= self._tolerance
+        return local_residual(state, stacked(blocks)[:, 0], self._d, size) <= self._tolerance
 
     def conclude(self, state: AgentState) -> Findings:
         """What follows from the last state."""

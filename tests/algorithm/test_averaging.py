@@ -25,7 +25,7 @@ def average(graph, numbers, *, began=0, rounds=None):
     """All states after some rounds, as many as needed where nothing is said."""
     states = [first_state(began, *own) for own in numbers]
     for count in range(rounds_needed(graph.lambda_, graph.d) if rounds is None else rounds):
-        blocks = [Block(state.k, state.X, state.D, state.eta, StopWord(), 0) for state in states]
+        blocks = [Block.of(state.k, state.X, state.D, state.eta, StopWord(), 0) for state in states]
         states = [
             averaging_step(
                 np.array([weight for _, weight in graph.mixing[i]]),

@@ -36,14 +36,14 @@ def local(rng):
 
 
 def block_of(state):
-    return Block(state.k, state.X, state.D, state.eta, StopWord())
+    return Block.of(state.k, state.X, state.D, state.eta, StopWord())
 
 
 def neighborhood(rng, local, k=3):
     """The agent's state in round k, and the blocks of that round with its own in the middle."""
     state = AgentState(k, random_point(N, P, rng), *rng.standard_normal((2, N, P)), 0.05)
     blocks = [
-        Block(k, random_point(N, P, rng), rng.standard_normal((N, P)), eta, StopWord()) for eta in (0.1, 0.2)
+        Block.of(k, random_point(N, P, rng), rng.standard_normal((N, P)), eta, StopWord()) for eta in (0.1, 0.2)
     ]
     assert local.agent == 4
     return state, [blocks[0], block_of(state), blocks[1]]
@@ -114,7 +114,7 @@ def test_a_neighbors_number_that_ruins_the_round_is_named_with_agent_round_and_s
     state, blocks = neighborhood(rng, local)
     bad = getattr(blocks[0], where).copy()
     bad[1, 1] = entry
-    blocks[0] = Block(3, **({"X": blocks[0].X, "D": blocks[0].D} | {where: bad}), eta=0.1, stop=StopWord())
+    blocks[0] = Block.of(3, **({"X": blocks[0].X, "D": blocks[0].D} | {where: bad}), eta=0.1, stop=StopWord())
     with pytest.raises(DivergenceError, match=r"agent 4 diverged in round 4 with step size 0\.05: ") as caught:
         step(local, PARAMETERS, WEIGHTS, state, blocks)
     assert (caught.value.agent, caught.value.k, caught.value.eta) == (4, 4, 0.05)

@@ -156,7 +156,7 @@ class Speaker:
         D = np.ones((N, P)) * script.one_of((0.0, 1e-9, 1.0, 1e155, 1e300, np.inf))
         after = script.one_of((None, None, k + 1, k + 3, k, *NUMBERS))
         stop = StopWord(script.one_of(NUMBERS), after)
-        return Block(
+        return Block.of(
             k, X, D, script.one_of((0.1, 0.0, 1e-300, 1e300, np.inf)), stop, script.one_of((k, 0, *NUMBERS))
         )
 
@@ -305,7 +305,7 @@ def seeds() -> dict[str, bytes]:
     """Inputs to begin from besides the corpus: frames as the codec makes them, to be changed byte by byte."""
     digest = stage().instance.topology.digest
     hello = Hello(0, digest, N, P, "float64", "1", is_asking=True, life=5)
-    block = Block(0, np.eye(N, P), np.ones((N, P)), 0.1, StopWord(0), 0)
+    block = Block.of(0, np.eye(N, P), np.ones((N, P)), 0.1, StopWord(0), 0)
     frames = {
         f"seed-{type(said).__name__}": codec_of(digest).encode(1, said) for said in (hello, block, Bye(0, "x"))
     }

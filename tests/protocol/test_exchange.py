@@ -15,7 +15,7 @@ def block(agent, k, **changes):
     """What an agent says in round k, made anew each time."""
     X = np.array([[agent + k / 10], [1.0]])
     fields = {"k": k, "X": X, "D": -X, "eta": 0.5 + agent, "stop": StopWord(streak=k)}
-    return Block(**(fields | changes))
+    return Block.of(**(fields | changes))
 
 
 def exchange_in_round(k, neighbors=NEIGHBORS):

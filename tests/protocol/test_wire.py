@@ -24,7 +24,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 words = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=32)
 matrices = st.lists(finite, min_size=N * P, max_size=N * P).map(lambda x: np.array(x).reshape(N, P))
 blocks = st.builds(
-    Block,
+    Block.of,
     counts,
     matrices,
     matrices,
@@ -109,7 +109,7 @@ def fields_of(message, codec=CODEC):
     return msgpack.unpackb(codec.encode(4, message))
 
 
-BLOCK = Block(7, np.ones((N, P)), np.ones((N, P)), 0.5, StopWord(1, 9))
+BLOCK = Block.of(7, np.ones((N, P)), np.ones((N, P)), 0.5, StopWord(1, 9))
 NAN, INF = (struct.pack("<12d", *[1.0] * 11, bad) for bad in (float("nan"), float("inf")))
 HUGE = struct.pack("<12d", *[1e300] * 12)
 
@@ -267,7 +267,7 @@ def test_what_stands_for_precision_or_shape_is_not_repeated_unless_short(place, 
 
 
 def test_a_sound_block_in_a_large_frame_is_heard():
-    block = Block(7, np.ones((10_000, 10)), np.zeros((10_000, 10)), 0.5, StopWord(1))
+    block = Block.of(7, np.ones((10_000, 10)), np.zeros((10_000, 10)), 0.5, StopWord(1))
     assert is_same(LARGE.decode(LARGE.encode(4, block))[1], block)
 
 
@@ -330,7 +330,7 @@ def test_the_published_vectors_encode_and_decode(vector):
     if kind is Block:
         stop = StopWord(fields.pop("streak"), fields.pop("after"))
         X, D = np.array(fields.pop("X")), np.array(fields.pop("D"))
-        message = Block(fields["k"], X, D, fields["eta"], stop, fields["fallback"])
+        message = Block.of(fields["k"], X, D, fields["eta"], stop, fields["fallback"])
     else:
         message = kind(**fields)
     frame = bytes.fromhex(vector["frame"])
@@ -364,7 +364,7 @@ def test_many_frames_together_say_what_each_says_alone(drawn):
 @pytest.mark.parametrize("n", [10, 2000, 20_000])
 def test_a_block_that_is_kept_does_not_keep_all_that_came_with_it(n):
     codec, numbers = Codec(DIGEST, n=n, p=3, dtype="float64"), np.ones((n, 3))
-    frames = [codec.encode(1, Block(k, numbers, numbers, 0.1, StopWord(), 0)) for k in range(64)]
+    frames = [codec.encode(1, Block.of(k, numbers, numbers, 0.1, StopWord(), 0)) for k in range(64)]
     _, kept = codec.decode_all(frames)[-1]
     held = kept.X
     while isinstance(held.base, np.ndarray):

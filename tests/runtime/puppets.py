@@ -61,7 +61,7 @@ class Puppet:
 
     def say_block(self, k, *, epoch=0):
         X = np.full((self._topology.problem.n, self._topology.problem.p), 0.25)
-        self.say(Block(k, X, X, 0.1, StopWord(), 0), epoch=epoch)
+        self.say(Block.of(k, X, X, 0.1, StopWord(), 0), epoch=epoch)
 
     def say(self, message, *, epoch=0):
         self._outbox.send(self._codec(epoch).encode(self._agent, message))

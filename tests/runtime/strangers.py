@@ -32,7 +32,7 @@ def hello_of(topology, agent, *, is_asking=False):
 def block_of(topology, agent, k):
     """The frame of a sound block with numbers of no run in the name of an agent."""
     X = np.full((topology.problem.n, topology.problem.p), 0.25)
-    return codec_of(topology).encode(agent, Block(k, X, X, 0.1, StopWord(), 0))
+    return codec_of(topology).encode(agent, Block.of(k, X, X, 0.1, StopWord(), 0))
 
 
 def pair_of(topology, agent):

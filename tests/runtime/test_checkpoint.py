@@ -42,7 +42,7 @@ def open_store(directory, topology=PAIR, agent=0, *, is_flushed=False):
 def memory_of_round(k, *, salt=0.5):
     """Some memory with a block said in each of the two rounds before."""
     X = np.array([[salt + k], [1.0]])
-    said = tuple(Block(at, X + at, -X, 0.1, StopWord(at), 0) for at in range(max(0, k - 2), k))
+    said = tuple(Block.of(at, X + at, -X, 0.1, StopWord(at), 0) for at in range(max(0, k - 2), k))
     return Memory(AgentState(k, X, -X, X / 3, 0.1 + k), StopWord(1), said, {1: max(0, k - 2)}, k)
 
 
@@ -113,7 +113,9 @@ def test_whatever_is_saved_comes_back_to_the_last_bit(data, tmp_path_factory):
     state = AgentState(k, *(data.draw(MATRICES) for _ in range(3)), data.draw(FLOATS))
     rounds = range(max(0, k - data.draw(st.integers(0, 4))), k)
     said = tuple(
-        Block(at, data.draw(MATRICES), data.draw(MATRICES), data.draw(FLOATS), data.draw(STOP_WORDS), min(at, 5))
+        Block.of(
+            at, data.draw(MATRICES), data.draw(MATRICES), data.draw(FLOATS), data.draw(STOP_WORDS), min(at, 5)
+        )
         for at in rounds
     )
     fallbacks = data.draw(st.dictionaries(st.integers(0, 999), st.integers(0, 2**40), max_size=4))

@@ -28,7 +28,7 @@ def frame(sender, message, epoch=0):
 
 def blocks_of(k, epoch=0, senders=NEIGHBORS):
     X = np.eye(N, P)
-    return [frame(j, Block(k, X, 0 * X, 0.1, StopWord(), 0), epoch) for j in senders]
+    return [frame(j, Block.of(k, X, 0 * X, 0.1, StopWord(), 0), epoch) for j in senders]
 
 
 def greetings(life):
@@ -106,7 +106,7 @@ def test_a_state_of_an_earlier_epoch_that_is_further_in_rounds_is_given_up_all_t
     agent = Agent(topology, ME, plan)
     for k in range(3):
         for j in NEIGHBORS:
-            agent.receive(j, Block(k, np.eye(N, P), np.zeros((N, P)), 0.1, StopWord(), 0))
+            agent.receive(j, Block.of(k, np.eye(N, P), np.zeros((N, P)), 0.1, StopWord(), 0))
         agent.advance()
     store.save(agent.memory())
 

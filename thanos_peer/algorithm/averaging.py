@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from thanos_peer.algorithm.thanos import AgentState, weighted_sum
-from thanos_peer.block import Block, Matrix
+from thanos_peer.block import Block, Matrix, stacked
 
 LEFT_OVER = 1e-16  # of any disagreement
 
@@ -47,7 +47,7 @@ def averaging_step(
 ) -> AgentState:
     """One round, the one after `count` rounds: H is what X and D were the round before."""
     own = np.concatenate([state.X, state.D])
-    mixed = weighted_sum(weights, np.array([np.concatenate([block.X, block.D]) for block in blocks]))
+    mixed = weighted_sum(weights, stacked(blocks).reshape(len(blocks), *own.shape))
     if count > 0 and lambda_ > 0:
         angle = math.acosh(1 / lambda_)
         before, now, after = (math.cosh((count + step) * angle) for step in (-1, 0, 1))

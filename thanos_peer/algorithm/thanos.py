@@ -17,7 +17,7 @@ from thanos_peer.algorithm.objectives import Objective
 from thanos_peer.algorithm.regularizers import Regularizer, envelope_gradient
 from thanos_peer.algorithm.schedules import Smoothing, StepRule
 from thanos_peer.algorithm.stiefel import identity, infeasibility, inner, norm, sym, transpose
-from thanos_peer.block import AgentId, Block, Matrix
+from thanos_peer.block import AgentId, Block, Matrix, stacked
 from thanos_peer.errors import DivergenceError
 
 LARGEST_SQUARE = 1e76  # of ||D||_F, so that float32 can carry D as well
@@ -89,9 +89,8 @@ def step(
         DivergenceError: The new X or D is not finite, or X has blown up.
     """
     etas = np.array([block.eta for block in blocks])
-    stack = len(blocks), *state.X.shape
-    Xs = np.concatenate([block.X for block in blocks]).reshape(stack)
-    Ds = np.concatenate([block.D for block in blocks]).reshape(stack)
+    pairs = stacked(blocks)
+    Xs, Ds = pairs[:, 0], pairs[:, 1]
     with np.errstate(over="ignore", invalid="ignore"):  # caught below, with a name and a round
         X = weighted_sum(weights, Xs - etas[:, None, None] * Ds)  # (5)
         H = _direction(local, parameters, state.k + 1, X)  # (6)

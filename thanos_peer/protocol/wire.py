@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 import msgpack
 import numpy as np
 
-from thanos_peer.block import AgentId, Block, Matrix, StopWord
+from thanos_peer.block import FLOAT64, AgentId, Block, StopWord
 from thanos_peer.errors import RemoteProtocolError
 
 VERSION: Final = 1
@@ -36,8 +36,8 @@ LONGEST_TEXT = 128
 LARGEST_ROUND = 2**53
 SMALL = 65536  # bytes; in a frame beyond this arrays are counted: each byte could be one, and cost 64
 MOST_ARRAYS = 16
-TOGETHER = 2**18  # bytes of blocks that become one array: whoever keeps one of them keeps all
-DTYPES: dict[str, np.dtype[Any]] = {"float64": np.dtype("<f8"), "float32": np.dtype("<f4")}
+TOGETHER = 2**18  # bytes of blocks that are copied to be looked at together
+DTYPES: dict[str, np.dtype[Any]] = {"float64": FLOAT64, "float32": np.dtype("<f4")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,6 @@ class Bye:
 
 Message: TypeAlias = Hello | Block | Bye
 Said: TypeAlias = tuple[AgentId, Message]
-_LATER: Said = -1, Bye(0, "")  # holds the place of a block while its numbers are looked at
 _KINDS = frozenset({HELLO, BLOCK, BYE})
 _NOTHING = StopWord()  # what most blocks say about stopping
 
@@ -126,6 +125,7 @@ class Codec:
     def __init__(self, digest: str, *, n: int, p: int, dtype: str, epoch: int = 0) -> None:
         self._run = run_of(digest, epoch)
         self._shape, self._name, self._dtype = (n, p), dtype, DTYPES[dtype]
+        self._is_exact = self._dtype == FLOAT64
         self._payload = 2 * n * p * self._dtype.itemsize
         self._agreed = VERSION, self._run, self._name, self._shape, self._payload
         self._together = max(1, TOGETHER // self._payload)
@@ -140,7 +140,7 @@ class Codec:
                 stop = message.stop
                 body = [
                     message.eta, stop.streak, stop.after, message.fallback, self._name, self._shape,
-                    self._bytes_of(message.X) + self._bytes_of(message.D),
+                    message.numbers if self._is_exact else _recast(message.numbers, FLOAT64, self._dtype),
                 ]  # fmt: skip
                 kind = BLOCK
             case Hello():
@@ -154,9 +154,6 @@ class Codec:
                 kind, body = BYE, [message.reason, message.radius]
         packed: bytes = self._packer.pack([VERSION, kind, self._run, sender, message.k, *body])
         return packed
-
-    def _bytes_of(self, matrix: Matrix) -> bytes:
-        return matrix.astype(self._dtype, copy=False).tobytes()
 
     def decode(self, frame: bytes) -> Said:
         """Who says what.
@@ -172,39 +169,40 @@ class Codec:
     def decode_all(self, frames: Sequence[bytes]) -> list[Said | RemoteProtocolError]:
         """Who says what in each frame, or what is wrong with it.
 
-        The numbers of small blocks are turned into arrays and looked at together: this is where a peer spends most
-        of its time besides the step, and numpy's price is per call.
+        The numbers of small blocks are looked at together: numpy's price is per call.
         """
         results: list[Said | RemoteProtocolError] = []
-        blocks: list[tuple[int, tuple[Any, ...]]] = []
+        payloads: list[bytes] = []
         for frame in frames:
             try:
                 fields = self._unpack(frame)
                 if self._is_sound_block(fields) or self._check(fields) == BLOCK:
-                    blocks.append((len(results), fields))
-                    results.append(_LATER)
+                    _, _, _, sender, k, eta, streak, after, fallback, _, _, payload = fields
+                    stop = StopWord(streak, after) if streak or after is not None else _NOTHING
+                    results.append((sender, Block(k, payload, self._shape, eta, stop, fallback)))
+                    payloads.append(payload)
                 else:
                     results.append((fields[3], _hello(fields) if fields[1] == HELLO else _bye(fields)))
             except RemoteProtocolError as error:
                 results.append(error.with_traceback(None))  # which holds on to the frame and all that is in it
-        for first in range(0, len(blocks), self._together):
-            self._look_at_numbers(blocks[first : first + self._together], results)
-        return results
+        at_once = self._together
+        if not all(self._are_finite(payloads[i : i + at_once]) for i in range(0, len(payloads), at_once)):
+            results = [self._refuse_if_not_finite(said) for said in results]
+        return results if self._is_exact else [self._widen(said) for said in results]
 
-    def _look_at_numbers(
-        self, blocks: list[tuple[int, tuple[Any, ...]]], results: list[Said | RemoteProtocolError]
-    ) -> None:
-        """Turn the numbers of some blocks into arrays, and put the blocks where their places are."""
-        numbers = np.frombuffer(b"".join([fields[-1] for _, fields in blocks]), dtype=self._dtype)
-        is_finite = bool(np.isfinite(numbers).all())
-        pairs = numbers.astype(np.float64, copy=False).reshape(-1, 2, *self._shape)
-        for (place, fields), X, D in zip(blocks, pairs[:, 0], pairs[:, 1], strict=True):
-            if is_finite or (np.isfinite(X).all() and np.isfinite(D).all()):
-                _, _, _, sender, k, eta, streak, after, fallback, _, _, _ = fields
-                stop = StopWord(streak, after) if streak or after is not None else _NOTHING
-                results[place] = sender, Block(k, X, D, eta, stop, fallback)
-            else:
-                results[place] = _claim(fields, "has an X or D with NaN or Inf")
+    def _are_finite(self, payloads: Sequence[bytes]) -> bool:
+        return bool(np.isfinite(np.frombuffer(b"".join(payloads), dtype=self._dtype)).all())
+
+    def _refuse_if_not_finite(self, said: Said | RemoteProtocolError) -> Said | RemoteProtocolError:
+        if isinstance(said, tuple) and isinstance(said[1], Block) and not self._are_finite([said[1].numbers]):
+            return RemoteProtocolError(neighbor=said[0], k=said[1].k, what="has an X or D with NaN or Inf")
+        return said
+
+    def _widen(self, said: Said | RemoteProtocolError) -> Said | RemoteProtocolError:
+        """Give a block the precision that is reckoned with."""
+        if isinstance(said, tuple) and isinstance(block := said[1], Block):
+            return said[0], block._replace(numbers=_recast(block.numbers, self._dtype, FLOAT64))
+        return said
 
     def _unpack(self, frame: bytes) -> tuple[Any, ...]:
         if len(frame) > self.largest_frame:
@@ -289,6 +287,10 @@ def run_of(digest: str, epoch: int) -> bytes:
     """What names a run in every frame: the first bytes of its digest, after the first epoch hashed with it."""
     raw = bytes.fromhex(digest)
     return (raw if epoch == 0 else hashlib.sha256(raw + epoch.to_bytes(8, "little")).digest())[:RUN_BYTES]
+
+
+def _recast(numbers: bytes, before: "np.dtype[Any]", after: "np.dtype[Any]") -> bytes:
+    return np.frombuffer(numbers, dtype=before).astype(after).tobytes()
 
 
 def _array_counter() -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:

@@ -196,7 +196,7 @@ class CheckpointStore:
                 [problem.n, problem.p],
                 [state.k, state.eta, _bytes(state.X, state.D), _bytes(state.H)],
                 list(memory.stop),
-                [[b.k, b.eta, list(b.stop), b.fallback, _bytes(b.X, b.D)] for b in memory.said],
+                [[b.k, b.eta, list(b.stop), b.fallback, b.numbers] for b in memory.said],
                 sorted(memory.fallbacks.items()),
                 memory.epoch,
                 sorted(memory.done),
@@ -243,10 +243,9 @@ class CheckpointStore:
         self._loaded = path, samples
         X, D = _matrices(numbers, 2, n, p)
         H = _matrices(cached, 1, -1, p)[0]
-        blocks = []
-        for at, step, word, fallback, pair in said:
-            X_said, D_said = _matrices(pair, 2, n, p)
-            blocks.append(Block(at, X_said, D_said, step, StopWord(*word), fallback))
+        blocks = [
+            Block(at, pair, (n, p), step, StopWord(*word), fallback) for at, step, word, fallback, pair in said
+        ]
         found = {name: _array(raw, shape) for name, shape, raw in findings}
         return Memory(
             AgentState(k, X, D, H, eta),
