@@ -292,7 +292,9 @@ class Stage:
     def _check_speakers(self, peer: Peer, scene: Scene) -> None:
         """Whether nothing was heard in the name of a neighbor that did not come with its key."""
         for j in NEIGHBORS if scene.has_keys else ():
-            assert peer.counters[j].messages_received <= self.links.came_with[j], f"somebody spoke as peer {j}"
+            assert peer.traffic.counters(j).messages_received <= self.links.came_with[j], (
+                f"somebody spoke as peer {j}"
+            )
 
 
 @functools.cache

@@ -127,7 +127,7 @@ class Codec:
         self._shape, self._name, self._dtype = (n, p), dtype, DTYPES[dtype]
         self._is_exact = self._dtype == FLOAT64
         self._payload = 2 * n * p * self._dtype.itemsize
-        self._agreed = VERSION, self._run, self._name, self._shape, self._payload
+        self._usual = VERSION, BLOCK, self._run, 0, None, self._name, self._shape, self._payload
         self._together = max(1, TOGETHER // self._payload)
         self._largest_bin = max(self._payload, RUN_BYTES)
         self.largest_frame = self._payload + OVERHEAD
@@ -176,13 +176,10 @@ class Codec:
         for frame in frames:
             try:
                 fields = self._unpack(frame)
-                if self._is_sound_block(fields) or self._check(fields) == BLOCK:
-                    _, _, _, sender, k, eta, streak, after, fallback, _, _, payload = fields
-                    stop = StopWord(streak, after) if streak or after is not None else _NOTHING
-                    results.append((sender, Block(k, payload, self._shape, eta, stop, fallback)))
-                    payloads.append(payload)
-                else:
-                    results.append((fields[3], _hello(fields) if fields[1] == HELLO else _bye(fields)))
+                said = self._usual_block(fields) or self._message(fields)
+                results.append(said)
+                if fields[1] == BLOCK:
+                    payloads.append(fields[-1])
             except RemoteProtocolError as error:
                 results.append(error.with_traceback(None))  # which holds on to the frame and all that is in it
         at_once = self._together
@@ -226,23 +223,30 @@ class Codec:
             what = "not an array of at least five elements"
         raise _nobody(what)
 
-    def _is_sound_block(self, fields: tuple[Any, ...]) -> bool:
-        """Whether it is a block that no one has announced the end in: the usual case, in one look."""
+    def _usual_block(self, fields: tuple[Any, ...]) -> Said | None:
+        """A sound block of an agent that is not calm and knows of no end: mostly it is one, so in one look."""
         if len(fields) != 12:
-            return False
+            return None
         version, kind, run, sender, k, eta, streak, after, fallback, dtype, shape, payload = fields
-        return (
-            kind == BLOCK
-            and type(version) is type(kind) is type(sender) is type(k) is type(streak) is type(fallback) is int
+        if (
+            type(version) is type(kind) is type(sender) is type(k) is type(streak) is type(fallback) is int
             and type(eta) is float
             and type(payload) is bytes
-            and after is None
-            and (version, run, dtype, shape, len(payload)) == self._agreed
+            and (version, kind, run, streak, after, dtype, shape, len(payload)) == self._usual
             and 0 <= sender <= LARGEST_ROUND
             and 0 <= fallback <= k <= LARGEST_ROUND
-            and 0 <= streak <= LARGEST_ROUND
             and 0 <= eta < math.inf
-        )
+        ):
+            return sender, Block(k, payload, self._shape, eta, _NOTHING, fallback)
+        return None
+
+    def _message(self, fields: tuple[Any, ...]) -> Said:
+        """Whatever else it is, looked at field by field."""
+        kind = self._check(fields)
+        if kind == BLOCK:
+            _, _, _, sender, k, eta, streak, after, fallback, _, _, payload = fields
+            return sender, Block(k, payload, self._shape, eta, StopWord(streak, after), fallback)
+        return fields[3], _hello(fields) if kind == HELLO else _bye(fields)
 
     def _check(self, fields: tuple[Any, ...]) -> int:
         """Field by field, to say what is wrong; returns the kind of message if nothing is."""

@@ -10,7 +10,8 @@ one that it came by. Rules, with keys and without:
    cut off. Without keys nobody knows whose they are, so it is MOST_LINKS for each neighbor, all together.
 3. A message is one frame. ZeroMQ would keep the parts of a larger one until the last has come, and its limits
    count whole messages only; so whoever has sent more bytes than its queue and the kernel's buffer hold, and no
-   whole message among them, is cut off, as is whoever ends a message of several parts.
+   whole message among them, is cut off, as is whoever ends a message of several parts; without keys only while
+   there are strangers or suspects, since parts by known connections can do no more than as many messages.
 4. Nothing here waits, and no callback does more than MOST_AT_ONCE things, so that a flood cannot stop the rounds.
    What it has not looked at yet fills ZeroMQ's queue of news, and then ZeroMQ stops accepting.
 """
@@ -79,6 +80,11 @@ class Connections:
         self._loop.add_reader(self._news.fileno(), self._watch)
         self._loop.call_soon(self._watch)  # the descriptor speaks up only after a read that found nothing
         self._looking = self._loop.call_later(LOOK, self._look)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nobody is connected whose frames have to be noted."""
+        return not (self._strangers or self._suspects or self._is_in_parts)
 
     def is_whole(self, frame: zmq.Frame, speaker: AgentId | None) -> bool:
         """Note by which connection a frame has come; whether it is a message, and not a part of one."""

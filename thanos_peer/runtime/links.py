@@ -41,6 +41,7 @@ HANDSHAKE_MS = 5000  # for ZeroMQ's own, with or without keys; who takes longer 
 STUCK = 10.0  # seconds without any news of a link that is down, after which it is made anew
 _NOBLOCK = int(zmq.NOBLOCK)  # a plain number: the enum's own would be looked up and checked for each frame
 _send = zmq.backend.Socket.send  # without what pyzmq wraps around it for sockets of other kinds
+_receive = zmq.backend.Socket.recv
 _REFUSED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
@@ -218,19 +219,36 @@ class Links:
         """Hand over what has arrived."""
         frames: list[bytes] = []
         speakers: list[AgentId | None] = []
-        inbox, door, connections = self._inbox, self._door, self._connections
+        is_quick = self._door is None and self._connections.is_quiet
         try:
-            for _ in range(self._most_at_once):
-                frame = inbox.recv(_NOBLOCK, False)  # noqa: FBT003 - not copied, so that it keeps its properties
-                speaker = None if door is None else door.speaker_of(frame)
-                if connections.is_whole(frame, speaker):
-                    frames.append(frame.bytes)
-                    speakers.append(speaker)
+            if is_quick:
+                self._take(frames)
+            else:
+                self._take_with_care(frames, speakers)
             self._loop.call_soon(self._drain_if_open)
         except zmq.Again:
             pass
         if frames:
-            self._on_frames(frames, speakers)
+            self._on_frames(frames, speakers or [None] * len(frames))
+
+    def _take(self, frames: list[bytes]) -> None:
+        """Take what is there, a third quicker than as frames that know by which connection they came.
+
+        A part of a larger message is taken for a message.
+        """
+        inbox = self._inbox
+        for _ in range(self._most_at_once):
+            frames.append(_receive(inbox, _NOBLOCK))  # noqa: PERF401 - what came before the last stays
+
+    def _take_with_care(self, frames: list[bytes], speakers: list[AgentId | None]) -> None:
+        """Take what is there, and note who says it, and by which connection."""
+        inbox, door, connections = self._inbox, self._door, self._connections
+        for _ in range(self._most_at_once):
+            frame = inbox.recv(_NOBLOCK, False)  # noqa: FBT003 - not copied, so that it keeps its properties
+            speaker = None if door is None else door.speaker_of(frame)
+            if connections.is_whole(frame, speaker):
+                frames.append(frame.bytes)
+                speakers.append(speaker)
 
     def _drain_if_open(self) -> None:
         if not self._inbox.closed:

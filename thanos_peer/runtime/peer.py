@@ -15,7 +15,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from thanos_peer import __version__
@@ -51,6 +51,7 @@ from thanos_peer.runtime.loss import Loss
 from thanos_peer.runtime.questions import Questions
 from thanos_peer.runtime.saving import Saving
 from thanos_peer.runtime.security import Credentials
+from thanos_peer.runtime.traffic import Traffic
 from thanos_peer.runtime.waiting import Patience, Waiting
 from thanos_peer.topology import Topology
 
@@ -61,18 +62,6 @@ SURE = 1.0  # seconds that it takes to be connected to oneself, at the most
 EPOCHS_APART = 2.0  # seconds, at the least: each costs a checkpoint and a line at every peer
 LINGER = 3.0  # seconds that the last words get to leave: more than between two tries to connect
 LOOK_UP = 1.0  # seconds that a name server may take
-
-
-@dataclass
-class EdgeCounters:
-    """What went over one edge."""
-
-    messages_sent: int = 0
-    bytes_sent: int = 0
-    messages_received: int = 0
-    bytes_received: int = 0
-    seconds_waited: float = 0.0
-    dropped: int = 0
 
 
 class Peer:
@@ -121,7 +110,7 @@ class Peer:
         self._arrivals: list[float] = []  # when each of them did
         self._speakers: list[AgentId | None] = []  # and whose key it came with, if there are keys
         self._enough = 1  # how many of them make it worth hearing them
-        self.counters = {j: EdgeCounters() for j in agent.neighbors}
+        self.traffic = Traffic(agent.neighbors)
         self.rejected = 0
         self._stop_reason: str | None = None
         self._is_revived = False
@@ -232,46 +221,57 @@ class Peer:
         frames, arrivals, speakers = self._frames_here, self._arrivals, self._speakers
         self._frames_here, self._arrivals, self._speakers = [], [], []
         codec = self._ear
+        is_same_epoch = True  # that they were said in, and that this peer is in
         for said, frame, now, speaker in zip(codec.decode_all(frames), frames, arrivals, speakers, strict=True):
             try:
                 if speaker is not None:
                     check_speaker(said, speaker)
                 if isinstance(said, RemoteProtocolError):
                     raise said
-                if self._ear is not codec and not isinstance(said[1], Hello):
-                    continue  # a new epoch has begun meanwhile; this was said in the old one
-                self._hear(*said, len(frame), now)
-            except VersionMismatchError as error:
-                if error.neighbor in self.counters and error.neighbor not in self._known.greeted:
-                    differ = f"protocol version: {VERSION} here, {error.theirs} there; give both the same version"
-                    self._refuse(error.neighbor, differ)
-                else:
-                    self._reject(error)
+                sender, message = said
+                if isinstance(message, Block) and self._loss is None:
+                    if is_same_epoch:
+                        self._hear_block(sender, message, len(frame), now)
+                elif is_same_epoch or isinstance(message, Hello):
+                    self._hear(sender, message, len(frame), now)
+                    is_same_epoch = self._ear is codec
             except RemoteProtocolError as error:
                 self._reject(error)
         for neighbor, hello in self._questions.take():
             self._reply(neighbor, hello)
         self._advance()
-        is_running = len(self._known.greeted) == len(self.counters) and not self.agent.is_done
+        is_running = len(self._known.greeted) == len(self.traffic) and not self.agent.is_done
         self._enough = max(1, self.agent.lacks) if is_running else 1
 
-    def _hear(self, sender: AgentId, message: Message, size: int, now: float) -> None:
-        counters = self.counters.get(sender)
-        if sender == self.agent.id and isinstance(message, Hello):
-            self._hear_namesake(message)
+    def _is_new(self, sender: AgentId) -> bool:
+        """Whether it is a neighbor that has not been met yet."""
+        return sender in self.traffic and sender not in self._known.greeted
+
+    def _hear_block(self, sender: AgentId, block: Block, size: int, now: float) -> None:
+        """A block, as nearly all messages are; it is for the agent if the neighbor has been met."""
+        counters, waiting = self.traffic.of(sender), self._waiting
+        if counters is None or sender not in self._known.greeted:
+            self._hear(sender, block, size, now)
             return
+        counters.messages_received += 1
+        counters.bytes_received += size
+        waiting.heard[sender] = now, block.k
+        if self.agent.receive(sender, block) and now > waiting.since:
+            counters.seconds_waited += now - waiting.since
+
+    def _hear(self, sender: AgentId, message: Message, size: int, now: float) -> None:
+        counters = self.traffic.of(sender)
         if counters is None:
+            if sender == self.agent.id and isinstance(message, Hello):
+                self._hear_namesake(message)
+                return
             raise RemoteProtocolError(neighbor=sender, k=message.k, what="is no neighbor of this peer")
         counters.messages_received += 1
         counters.bytes_received += size
         self._waiting.heard[sender] = now, message.k
-        if isinstance(message, Block):
-            if sender not in self._known.greeted:
-                return  # meant for an earlier life of this peer; it is said again when asked for
-            if self._loss is not None:
+        if isinstance(message, Block):  # if it has not been met, meant for an earlier life of this peer
+            if sender in self._known.greeted and self._loss is not None:
                 self._make_up_for_loss(self._loss, message)
-            elif self.agent.receive(sender, message):
-                counters.seconds_waited += max(0.0, now - self._waiting.since)
         elif isinstance(message, Hello):
             self._hear_hello(sender, message)
         else:
@@ -454,7 +454,12 @@ class Peer:
         )
 
     def _reject(self, error: RemoteProtocolError) -> None:
-        """Count what was refused, and say so now and then."""
+        """Count what was refused, and say so now and then; a neighbor of another version is the end."""
+        sender = error.neighbor
+        if isinstance(error, VersionMismatchError) and sender is not None and self._is_new(sender):
+            differ = f"protocol version: {VERSION} here, {error.theirs} there; give both the same version"
+            self._refuse(sender, differ)
+            return
         self.rejected += 1
         if self._notices.is_time_for("rejected"):
             log.warning("refused %d message(s) so far; the latest from %s", self.rejected, error)
@@ -520,14 +525,7 @@ class Peer:
             self._advance()
 
     def _send(self, neighbors: Sequence[AgentId], frame: bytes) -> None:
-        dropped = self._links.send(neighbors, frame)
-        for j in neighbors:
-            counters = self.counters[j]
-            if dropped and j in dropped:
-                counters.dropped += 1
-            else:
-                counters.messages_sent += 1
-                counters.bytes_sent += len(frame)
+        self.traffic.note_sent(neighbors, len(frame), self._links.send(neighbors, frame))
 
     def _end(self, error: BaseException | None = None) -> bool:
         """Have it end, unless it does already; returns whether that was news."""
@@ -701,5 +699,5 @@ class Peer:
             "strangers": self._links.strangers,
             "saved_round": None if self._saving is None else self._saving.latest,
             "checkpoints": 0 if self._saving is None else self._saving.count,
-            "edges": {str(j): asdict(counters) for j, counters in self.counters.items()},
+            "edges": self.traffic.facts(),
         }
