@@ -34,6 +34,7 @@ from thanos_peer.runtime.security import Credentials, check_in_the_clear, creden
 from thanos_peer.runtime.signals import Signals
 from thanos_peer.runtime.status import StatusServer, local_address
 from thanos_peer.runtime.trajectory import TrajectoryWriter
+from thanos_peer.runtime.turns import prefer_long_turns
 from thanos_peer.runtime.waiting import Patience
 from thanos_peer.samples import features_digest
 from thanos_peer.topology import Topology
@@ -88,7 +89,7 @@ def run_peer(topology: Topology, agent_id: AgentId, options: Options, signals: S
     bind = options.bind or topology.peers[agent_id].bind or topology.peers[agent_id].address
     check_in_the_clear(topology, agent_id, bind, options.status)
     credentials = credentials_of(topology, agent_id, options.secret)
-    _prefer_long_turns()
+    prefer_long_turns()
     allow_many_files()
     directory = options.state or options.out.with_name(f"{options.out.name}.state")
     if options.survive == "nothing" and not options.is_fresh and (found := checkpoints_in(directory, agent_id)):
@@ -311,17 +312,6 @@ def _on_stdin(peer: Peer, signals: Signals) -> None:
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         signals.note(signal.SIGTERM)
         peer.stop("its launcher is gone")
-
-
-def _prefer_long_turns() -> None:
-    """Tell Linux that peers want throughput.
-
-    Otherwise the wake-up of a receiver interrupts the sender between two sends: on a host with more peers than
-    cores, nobody gets to hear more than a message or two at a time.
-    """
-    if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
-        with contextlib.suppress(OSError):  # a container may forbid it
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _run_loop(main: Coroutine[None, None, None], signals: Signals) -> None:

@@ -52,6 +52,7 @@ from thanos_peer.runtime.questions import Questions
 from thanos_peer.runtime.saving import Saving
 from thanos_peer.runtime.security import Credentials
 from thanos_peer.runtime.traffic import Traffic
+from thanos_peer.runtime.turns import lengthen_turns
 from thanos_peer.runtime.waiting import Patience, Waiting
 from thanos_peer.topology import Topology
 
@@ -164,6 +165,7 @@ class Peer:
             on_frames=self._on_frames,
             credentials=self._credentials,
         )
+        lengthen_turns()  # now that ZeroMQ's thread is there, which is to have short ones
         states, diameter = self._links.states, self._topology.graph.diameter
         self._waiting = Waiting(self.agent, states, addresses[self.agent.id])
         self._farewell = Farewell(self.agent, diameter, states, self._patience.farewell)
