@@ -100,12 +100,18 @@ def run_ours(topology: Topology, out: Path, survive: str = "power") -> Figure:
     return figure_of(topology, out)
 
 
-def run_bare(topology: Topology, out: Path, *, is_local: bool = False) -> Figure:
-    """All peers in the clear, with nothing saved: for those to compare with that do neither; by TCP, or ipc."""
-    ready = prepared(topology, out, has_keys=False)
+def in_the_clear(topology: Topology, directory: Path, *, is_local: bool = False) -> Topology:
+    """The topology without keys, by TCP or by ipc."""
+    ready = prepared(topology, directory, has_keys=False)
     if is_local:
         at = re.compile(r"tcp://127\.0\.0\.1:(\d+)")
-        ready.file.write_text(at.sub(lambda found: f"ipc://{out}/{found[1]}", ready.file.read_text()))
+        ready.file.write_text(at.sub(lambda found: f"ipc://{directory}/{found[1]}", ready.file.read_text()))
         ready = load(ready.file)
+    return ready
+
+
+def run_bare(topology: Topology, out: Path, *, is_local: bool = False) -> Figure:
+    """All peers in the clear, with nothing saved: for those to compare with that do neither."""
+    ready = in_the_clear(topology, out, is_local=is_local)
     wait_for_all(start_all(ready, out, "--survive", "nothing"))
     return figure_of(ready, out)

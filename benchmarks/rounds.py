@@ -22,10 +22,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
-from peers import Figure, run_bare, run_ours, topology_with
+import numpy as np
+from peers import Figure, bits_of, in_the_clear, run_bare, run_ours, topology_with, wait_for_all
 
 from thanos_peer.topology import Topology
 
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 YIELD = ["--mca", "mpi_yield_when_idle", "1"]
 TCP = ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]
 SHARED = ["--mca", "btl", "vader,self"]
@@ -42,11 +44,27 @@ def run_mpi(topology: Topology, options: list[str]) -> Figure:
         check=True,
         capture_output=True,
         text=True,
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        env=os.environ | ONE_THREAD,
     )
     said = json.loads(done.stdout.splitlines()[-1])
     messages = rounds * topology.messages_per_round
     return Figure(rounds / said["seconds"], said["cpu_seconds"] / messages * 1e6, said["bits"])
+
+
+def run_loop(topology: Topology, directory: Path, *, is_local: bool = False) -> Figure:
+    """All agents in loops that do nothing else."""
+    ready, rounds = in_the_clear(topology, directory, is_local=is_local), topology.algorithm.max_rounds
+    command = [sys.executable, str(Path(__file__).with_name("bare_loop.py")), str(ready.file)]
+    loops = [
+        subprocess.Popen([*command, str(i), str(rounds)], stdout=subprocess.PIPE, env=os.environ | ONE_THREAD)
+        for i in range(topology.d)
+    ]
+    wait_for_all(loops)
+    said = [json.loads(loop.stdout.read()) for loop in loops if loop.stdout is not None]
+    X = np.array([np.frombuffer(bytes.fromhex(each["X"])) for each in said])
+    messages = (rounds - 1) * topology.messages_per_round
+    seconds = statistics.median(each["seconds"] for each in said)
+    return Figure((rounds - 1) / seconds, sum(each["cpu_seconds"] for each in said) / messages * 1e6, bits_of(X))
 
 
 def contestants(directory: Path) -> dict[str, tuple[Callable[[Topology, int], Figure], int]]:
@@ -60,6 +78,11 @@ def contestants(directory: Path) -> dict[str, tuple[Callable[[Topology, int], Fi
         click.echo("no mpirun or no mpi4py here: install openmpi-bin and the extra `bench` to compare")
         return ours
     return ours | {
+        "no more than a loop over ZeroMQ, ipc": (
+            lambda t, i: run_loop(t, directory / f"loop-ipc-{t.d}-{i}", is_local=True),
+            1,
+        ),
+        "no more than a loop over ZeroMQ, TCP": (lambda t, i: run_loop(t, directory / f"loop-{t.d}-{i}"), 1),
         "mpi4py, told to yield, TCP": (lambda t, _: run_mpi(t, YIELD + TCP), 1),
         "mpi4py, told to yield, shared memory": (lambda t, _: run_mpi(t, YIELD + SHARED), 1),
         "mpi4py, as installed, not told to yield": (lambda t, _: run_mpi(t, []), 10),

@@ -1,0 +1,89 @@
+"""The least that a process per agent could do over ZeroMQ, to compare with: what the transport itself costs.
+
+python benchmarks/bare_loop.py TOPOLOGY ID ROUNDS
+
+The same sockets, frames of the same size and the same step as a peer's, in one loop that drains; but no handshake,
+no check of anything that arrives, no repair of anything lost, no signals, no saving, no status. Prints seconds and
+CPU seconds of the rounds, the first left out, and X in hex.
+"""
+
+import asyncio
+import json
+import sys
+import time
+
+import msgpack
+import numpy as np
+import uvloop
+import zmq
+
+from thanos_peer.algorithm.thanos import initial_state, step
+from thanos_peer.block import Block, StopWord
+from thanos_peer.problem import share_of
+from thanos_peer.topology import load
+
+
+class Loop:
+    """One agent."""
+
+    def __init__(self, file: str, me: int, rounds: int) -> None:
+        topology = load(file)
+        task = share_of(topology, me).prepare_main({})
+        self.local, self.parameters, self.me, self.rounds = task.local, task.parameters, me, rounds
+        self.state = initial_state(self.local, self.parameters, task.start)
+        self.weights = np.array([weight for _, weight in topology.graph.mixing[me]])
+        context = zmq.Context()
+        self.inbox = context.socket(zmq.PULL)
+        self.inbox.bind(topology.peers[me].address)
+        self.outboxes = [context.socket(zmq.PUSH) for _ in topology.graph.neighbors[me]]
+        for outbox, j in zip(self.outboxes, topology.graph.neighbors[me], strict=True):
+            outbox.connect(topology.peers[j].address)
+        self.here: dict[int, Block] = {}
+        self.ahead: dict[int, Block] = {}
+        self.frames: list[bytes] = []
+        self.began = self.cpu = 0.0
+
+    def run(self) -> None:
+        """All rounds."""
+        loop = uvloop.new_event_loop()
+        loop.add_reader(self.inbox.fileno(), self.drain, loop)
+        loop.call_soon(self.drain, loop)
+        self.speak()
+        loop.run_forever()
+        seconds, cpu = time.perf_counter() - self.began, time.process_time() - self.cpu
+        print(json.dumps({"seconds": seconds, "cpu_seconds": cpu, "X": self.state.X.tobytes().hex()}))
+
+    def speak(self) -> None:
+        """Send the block of this round to all neighbors."""
+        block = Block.of(self.state.k, self.state.X, self.state.D, self.state.eta, StopWord())
+        self.here[self.me] = block
+        frame = msgpack.packb([1, 2, b"run" * 5, self.me, block.k, block.eta, 0, None, 0, "float64", *block[1:3]])
+        for outbox in self.outboxes:
+            outbox.send(frame)
+
+    def drain(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hear what has arrived, once it is enough, and step."""
+        try:
+            while True:
+                self.frames.append(self.inbox.recv(zmq.NOBLOCK))
+        except zmq.Again:
+            pass
+        if len(self.frames) + len(self.here) <= len(self.outboxes):
+            return
+        for frame in self.frames:
+            _, _, _, j, k, eta, *_, numbers, shape = msgpack.unpackb(frame, use_list=False)
+            (self.here if k == self.state.k else self.ahead)[j] = Block(k, numbers, shape, eta, StopWord())
+        self.frames = []
+        while len(self.here) > len(self.outboxes):
+            blocks = [self.here[j] for j in sorted(self.here)]
+            self.state = step(self.local, self.parameters, self.weights, self.state, blocks)
+            self.here, self.ahead = self.ahead, {}
+            if self.state.k == 1:
+                self.began, self.cpu = time.perf_counter(), time.process_time()
+            if self.state.k == self.rounds:
+                loop.stop()
+                return
+            self.speak()
+
+
+Loop(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])).run()
