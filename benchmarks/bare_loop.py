@@ -32,7 +32,7 @@ class Loop:
         self.local, self.parameters, self.me, self.rounds = task.local, task.parameters, me, rounds
         self.state = initial_state(self.local, self.parameters, task.start)
         self.weights = np.array([weight for _, weight in topology.graph.mixing[me]])
-        context = zmq.Context()
+        self.context = context = zmq.Context()
         self.inbox = context.socket(zmq.PULL)
         self.inbox.bind(topology.peers[me].address)
         self.outboxes = [context.socket(zmq.PUSH) for _ in topology.graph.neighbors[me]]
@@ -50,14 +50,19 @@ class Loop:
         loop.call_soon(self.drain, loop)
         self.speak()
         loop.run_forever()
+        loop.remove_reader(self.inbox.fileno())
         seconds, cpu = time.perf_counter() - self.began, time.process_time() - self.cpu
         print(json.dumps({"seconds": seconds, "cpu_seconds": cpu, "X": self.state.X.tobytes().hex()}))
+        sys.stdout.flush()
+        for link in (*self.outboxes, self.inbox):
+            link.close()
+        self.context.term()  # once all is said
 
     def speak(self) -> None:
         """Send the block of this round to all neighbors."""
         block = Block.of(self.state.k, self.state.X, self.state.D, self.state.eta, StopWord())
         self.here[self.me] = block
-        frame = msgpack.packb([1, 2, b"run" * 5, self.me, block.k, block.eta, 0, None, 0, "float64", *block[1:3]])
+        frame = msgpack.packb([1, 2, bytes(16), self.me, block.k, block.eta, 0, None, 0, "float64", *block[1:3]])
         for outbox in self.outboxes:
             outbox.send(frame)
 

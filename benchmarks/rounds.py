@@ -3,11 +3,12 @@
 python benchmarks/rounds.py [--peers 8 --peers 32] [--repeats 3]
 
 "Bare" peers speak in the clear and save nothing, as the ranks do; as they come, they are encrypted and survive
-power cuts. Needs Open MPI (`mpirun`) and the extra `bench`; without them only our own figures are printed. All
-contestants run the same topology (Erdos-Renyi 0.5, n = 10, p = 3) with the same step, a process per agent; which
-of them end with the same bits is said. "Not told to yield" is what a host file with a slot per agent gives: ranks
-that wait, spin (told that the host has fewer cores than ranks, Open MPI yields by itself). Ratios of one sitting
-are what counts; the figures are this machine's, at this hour.
+power cuts. "A loop over ZeroMQ" exchanges, steps and does nothing else (bare_loop.py): what the transport costs,
+and as far as a peer could get. Needs Open MPI (`mpirun`) and the extra `bench`; without them only our own figures
+are printed. All contestants run the same topology (Erdos-Renyi 0.5, n = 10, p = 3) with the same step, a process
+per agent; which of them end with the same bits is said. "Not told to yield" is what a host file with a slot per
+agent gives: ranks that wait, spin (told that the host has fewer cores than ranks, Open MPI yields by itself).
+Ratios of one sitting are what counts; the figures are this machine's, at this hour.
 """
 
 import importlib.util
@@ -28,6 +29,7 @@ from peers import Figure, bits_of, in_the_clear, run_bare, run_ours, topology_wi
 from thanos_peer.topology import Topology
 
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+IPC, PLAIN = "thanos-peer, bare, ipc", "thanos-peer, bare, TCP"
 YIELD = ["--mca", "mpi_yield_when_idle", "1"]
 TCP = ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]
 SHARED = ["--mca", "btl", "vader,self"]
@@ -69,20 +71,20 @@ def run_loop(topology: Topology, directory: Path, *, is_local: bool = False) -> 
 
 def contestants(directory: Path) -> dict[str, tuple[Callable[[Topology, int], Figure], int]]:
     """Who runs, and by how many times fewer rounds, so that the slow ones do not take all day."""
-    ours = {
-        "thanos-peer, bare, ipc": (lambda t, i: run_bare(t, directory / f"ipc-{t.d}-{i}", is_local=True), 1),
-        "thanos-peer, bare, TCP": (lambda t, number: run_bare(t, directory / f"bare-{t.d}-{number}"), 1),
+    here = {
+        IPC: (lambda t, i: run_bare(t, directory / f"ipc-{t.d}-{i}", is_local=True), 1),
+        PLAIN: (lambda t, number: run_bare(t, directory / f"bare-{t.d}-{number}"), 1),
         "thanos-peer, as it comes, TCP": (lambda t, number: run_ours(t, directory / f"ours-{t.d}-{number}"), 1),
     }
+    if importlib.util.find_spec("uvloop") is not None:
+        here |= {
+            "a loop over ZeroMQ, ipc": (lambda t, i: run_loop(t, directory / f"li-{t.d}-{i}", is_local=True), 1),
+            "a loop over ZeroMQ, TCP": (lambda t, i: run_loop(t, directory / f"lt-{t.d}-{i}"), 1),
+        }
     if shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None:
         click.echo("no mpirun or no mpi4py here: install openmpi-bin and the extra `bench` to compare")
-        return ours
-    return ours | {
-        "no more than a loop over ZeroMQ, ipc": (
-            lambda t, i: run_loop(t, directory / f"loop-ipc-{t.d}-{i}", is_local=True),
-            1,
-        ),
-        "no more than a loop over ZeroMQ, TCP": (lambda t, i: run_loop(t, directory / f"loop-{t.d}-{i}"), 1),
+        return here
+    return here | {
         "mpi4py, told to yield, TCP": (lambda t, _: run_mpi(t, YIELD + TCP), 1),
         "mpi4py, told to yield, shared memory": (lambda t, _: run_mpi(t, YIELD + SHARED), 1),
         "mpi4py, as installed, not told to yield": (lambda t, _: run_mpi(t, []), 10),
@@ -108,14 +110,14 @@ def main(sizes: tuple[int, ...], repeats: int, rounds: int | None) -> None:
 
 
 def report(d: int, count: int, figures: dict[str, list[Figure]]) -> None:
-    """One table: medians, and each contestant's speed beside the first's."""
+    """One table: medians, and what our bare peers are beside each."""
     speed = {name: statistics.median(f.rounds_per_second for f in runs) for name, runs in figures.items()}
-    ours = next(iter(speed.values()))
     click.echo(f"\nd = {d}, {count} rounds, medians of {len(next(iter(figures.values())))} interleaved runs")
-    click.echo(f"{'':42}{'rounds/s':>10}{'CPU us/message':>16}{'ours is':>10}")
+    click.echo(f"{'':42}{'rounds/s':>10}{'CPU us/message':>16}{'ipc is':>9}{'TCP is':>9}")
     for name, runs in figures.items():
         cpu = statistics.median(f.cpu_us_per_message for f in runs)
-        click.echo(f"{name:42}{speed[name]:10.0f}{cpu:16.0f}{ours / speed[name]:9.2f}x")
+        ratios = f"{speed[IPC] / speed[name]:8.2f}x{speed[PLAIN] / speed[name]:8.2f}x"
+        click.echo(f"{name:42}{speed[name]:10.0f}{cpu:16.0f}{ratios}")
     same = [name for name, runs in figures.items() if runs[0].bits == next(iter(figures.values()))[0].bits]
     click.echo(f"same bits after the same rounds: {', '.join(same)}")
 

@@ -21,7 +21,9 @@ LONGEST_ERROR = 400  # characters
 def block(k: int, choice: int, *, last: int | None = None, entry: float = 1.0) -> Block:
     """A Block for one of the codecs, all of whose entries are the same."""
     n, p, _ = SHAPES[choice]
-    return Block.of(k, np.full((n, p), entry), np.full((n, p), entry), 0.5, StopWord(1, last), min(k, 3))
+    return Block.of(
+        k, np.full((n, p), entry), np.full((n, p), entry), 0.5, StopWord(int(last is not None), last), min(k, 3)
+    )
 
 
 GOOD = tuple(

@@ -229,11 +229,14 @@ def test_messages_of_several_parts_are_not_heard(tmp_path, has_keys):
     with ended_afterwards(process):
         wait_until(lambda: "listening" in said(out, 0), "it listens")
         with speaking_to(topology, 0, pair_of(topology, 1) if has_keys else None) as (speaker, _):
-            time.sleep(
-                1
-            )  # in the clear, parts by a connection that nobody has heard of yet are taken for messages
-            speaker.send_multipart([hello_of(topology, 1)] * 3)
-            wait_until(lambda: "it sent a message of several parts" in said(out, 0), "it is refused", 30)
+            time.sleep(0.5)  # in the clear, parts by a connection that is not noted yet are taken for messages
+
+            def is_refused():
+                speaker.send_multipart([b"a part of something"] * 3)
+                return "it sent a message of several parts" in said(out, 0)
+
+            wait_until(is_refused, "it is refused", 30)
+            assert messages_from(topology, 1) == 0
 
             def is_heard():
                 speaker.send(hello_of(topology, 1))  # it may still go to the connection that is being cut off

@@ -27,8 +27,8 @@ def test_each_edge_has_what_was_sent_to_its_neighbor_whether_to_it_alone_or_to_a
 
 def test_what_has_been_heard_is_counted_by_neighbor_and_a_stranger_has_no_counters():
     traffic = Traffic(NEIGHBORS)
-    traffic.of(5).messages_received += 1
+    traffic.heard_from(5).messages_received += 1
     assert traffic.facts()["5"]["messages_received"] == 1
     assert traffic.facts()["2"]["messages_received"] == 0
-    assert traffic.of(3) is None
+    assert traffic.heard_from(3) is None
     assert (3 in traffic, None in traffic, 9 in traffic, len(traffic)) == (False, False, True, 3)

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,35 +11,40 @@ import pytest
 
 from thanos_peer.runtime.turns import TURN
 
+OWN = Path("/proc/self/sched")
 PROGRAM = """
 import os, threading
 from pathlib import Path
 from thanos_peer.runtime.turns import lengthen_turns, prefer_long_turns
 
-def slice_of(thread):
-    lines = Path(f"/proc/self/task/{thread}/sched").read_text().splitlines()
-    return next((line.split()[-1] for line in lines if line.startswith("se.slice")), "")
-
-os.nice(3)
-prefer_long_turns()
 go = threading.Event()
-other = threading.Thread(target=go.wait, daemon=True)
-other.start()
-agreed = lengthen_turns()
-print(os.sched_getscheduler(0) == os.SCHED_BATCH, os.getpriority(os.PRIO_PROCESS, 0))
-print(agreed, slice_of(threading.get_native_id()), slice_of(other.native_id))
+
+def thread():
+    made = threading.Thread(target=go.wait, daemon=True)
+    made.start()
+    return made.native_id
+
+nice = os.getpriority(os.PRIO_PROCESS, 0)
+prefer_long_turns()
+before = thread()
+lengthen_turns()
+print(os.sched_getscheduler(0) == os.SCHED_BATCH, os.getpriority(os.PRIO_PROCESS, 0) == nice)
+for each in (threading.get_native_id(), before, thread()):
+    print(Path(f"/proc/self/task/{each}/sched").read_text().partition("se.slice")[2].split()[1])
 go.set()
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="only Linux has it")
+def shows_and_lengthens_turns():
+    release = re.match(r"(\d+)\.(\d+)", platform.release())
+    is_recent = release is not None and tuple(map(int, release.groups())) >= (6, 12)
+    return is_recent and platform.machine() == "x86_64" and OWN.exists() and "se.slice" in OWN.read_text()
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH") or not shows_and_lengthens_turns(), reason="Linux 6.12 does it")
 def test_a_peer_is_not_interrupted_and_its_own_thread_has_long_turns():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    (is_batch, nice), (is_agreed, own, others) = (line.split(" ") for line in done.stdout.splitlines())
-    assert (is_batch, nice) == ("True", "3")  # nobody is more, or less, important than before
-    assert is_agreed == str(platform.machine() in {"x86_64", "aarch64", "riscv64"})
-    if "se.slice" not in Path("/proc/self/sched").read_text():
-        pytest.skip("this kernel does not show how long a turn is")
-    if tuple(map(int, platform.release().split("-")[0].split(".")[:2])) >= (6, 12):
-        assert int(own) == TURN
-    assert int(others) < TURN
+    said, own, earlier, later = done.stdout.splitlines()
+    assert said == "True True"  # and nobody is more important than before, or less
+    assert (int(own), int(later)) == (TURN, TURN)
+    assert int(earlier) < TURN

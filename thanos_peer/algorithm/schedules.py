@@ -88,6 +88,8 @@ class BarzilaiBorwein:
     def eta(self, S: Matrix, J: Matrix) -> Matrix:
         """The short step."""
         curvature = inner(J, J)
+        if curvature.ndim == 0:  # the same number, in fewer steps
+            return np.abs(inner(S, J)) / curvature if curvature > 0 else np.asarray(self.first)
         fallback = np.full(curvature.shape, self.first)
         eta: Matrix = np.divide(np.abs(inner(S, J)), curvature, out=fallback, where=curvature > 0)
         return eta

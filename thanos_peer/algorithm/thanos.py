@@ -7,6 +7,7 @@ Invariants:
    does.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -67,8 +68,9 @@ def initial_state(local: LocalProblem, parameters: Parameters, X0: Matrix, k: in
     """
     with np.errstate(over="ignore", invalid="ignore"):
         H = _direction(local, parameters, k, X0)
-    eta = parameters.step.first
-    if not has_sound_numbers(X0, H, np.asarray(eta)):
+        eta = parameters.step.first
+        is_sound = has_sound_numbers(X0, H, np.asarray(eta))
+    if not is_sound:
         raise divergence(local.agent, k, X0, H, eta)
     return AgentState(k=k, X=X0, D=H, H=H, eta=eta)
 
@@ -96,7 +98,8 @@ def step(
         H = _direction(local, parameters, state.k + 1, X)  # (6)
         D = weighted_sum(weights, Ds) + (H - state.H)  # (7)
         eta = parameters.step.eta(X - state.X, D - state.D)
-    if not has_sound_numbers(X, D, eta):
+        is_sound = has_sound_numbers(X, D, eta)
+    if not is_sound:
         raise divergence(local.agent, state.k + 1, X, D, state.eta)
     return AgentState(k=state.k + 1, X=X, D=D, H=H, eta=float(eta))
 
@@ -118,11 +121,12 @@ def local_residual(state: AgentState, others: Matrix, agents: int, size: float =
 
 
 def has_sound_numbers(X: Matrix, D: Matrix, eta: Matrix) -> NDArray[np.bool_]:
-    """Whether all is finite and X has not blown up: a truth value, or (d,) of them for stacks."""
-    limit = BLOW_UP * np.sqrt(X.shape[-1])
-    with np.errstate(over="ignore", invalid="ignore"):
-        is_bounded = norm(X) <= limit  # which a NaN is not
-        return np.asarray(is_bounded & (inner(D, D) <= LARGEST_SQUARE) & np.isfinite(eta))
+    """Whether all is finite and X has not blown up: a truth value, or (d,) of them for stacks.
+
+    To be asked where numpy is told to keep quiet about overflow and NaN.
+    """
+    is_bounded = norm(X) <= BLOW_UP * math.sqrt(X.shape[-1])  # which a NaN is not
+    return np.asarray(is_bounded & (inner(D, D) <= LARGEST_SQUARE) & np.isfinite(eta))
 
 
 def divergence(agent: AgentId, k: int, X: Matrix, D: Matrix, eta: float) -> DivergenceError:

@@ -99,6 +99,7 @@ Message: TypeAlias = Hello | Block | Bye
 Said: TypeAlias = tuple[AgentId, Message]
 _KINDS = frozenset({HELLO, BLOCK, BYE})
 _NOTHING = StopWord()  # what most blocks say about stopping
+_new_tuple = tuple.__new__  # what a named one calls in the end, after looking at names
 
 
 class VersionMismatchError(RemoteProtocolError):
@@ -233,11 +234,12 @@ class Codec:
             and type(eta) is float
             and type(payload) is bytes
             and (version, kind, run, streak, after, dtype, shape, len(payload)) == self._usual
+            and type(shape[0]) is type(shape[1]) is int
             and 0 <= sender <= LARGEST_ROUND
             and 0 <= fallback <= k <= LARGEST_ROUND
             and 0 <= eta < math.inf
         ):
-            return sender, Block(k, payload, self._shape, eta, _NOTHING, fallback)
+            return sender, _new_tuple(Block, (k, payload, self._shape, eta, _NOTHING, fallback))
         return None
 
     def _message(self, fields: tuple[Any, ...]) -> Said:
@@ -278,7 +280,7 @@ class Codec:
             raise _claim(fields, f"announces round {after} as the last, which is past")
         if not _is_count(fallback) or fallback > k:
             raise _claim(fields, "has a fallback that is not a round up to its own")
-        if dtype != self._name or shape != self._shape:
+        if dtype != self._name or shape != self._shape or not _is_pair(shape):
             if not (_is_text(dtype, 16) and _is_pair(shape)):
                 raise _claim(fields, "has a precision or a shape of the wrong type")  # and of any size: not shown
             agreed = f"{self._name} of {self._shape}"

@@ -11,7 +11,7 @@ one that it came by. Rules, with keys and without:
 3. A message is one frame. ZeroMQ would keep the parts of a larger one until the last has come, and its limits
    count whole messages only; so whoever has sent more bytes than its queue and the kernel's buffer hold, and no
    whole message among them, is cut off, as is whoever ends a message of several parts; without keys only while
-   there are strangers or suspects, since parts by known connections can do no more than as many messages.
+   there are strangers or suspects: other parts are taken for messages, and can do no more than as many of those.
 4. Nothing here waits, and no callback does more than MOST_AT_ONCE things, so that a flood cannot stop the rounds.
    What it has not looked at yet fills ZeroMQ's queue of news, and then ZeroMQ stops accepting.
 """

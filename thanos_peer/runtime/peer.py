@@ -251,7 +251,7 @@ class Peer:
 
     def _hear_block(self, sender: AgentId, block: Block, size: int, now: float) -> None:
         """A block, as nearly all messages are; it is for the agent if the neighbor has been met."""
-        counters, waiting = self.traffic.of(sender), self._waiting
+        counters, waiting = self.traffic.heard_from(sender), self._waiting
         if counters is None or sender not in self._known.greeted:
             self._hear(sender, block, size, now)
             return
@@ -262,7 +262,7 @@ class Peer:
             counters.seconds_waited += now - waiting.since
 
     def _hear(self, sender: AgentId, message: Message, size: int, now: float) -> None:
-        counters = self.traffic.of(sender)
+        counters = self.traffic.heard_from(sender)
         if counters is None:
             if sender == self.agent.id and isinstance(message, Hello):
                 self._hear_namesake(message)

@@ -24,7 +24,9 @@ class Traffic:
     def __init__(self, neighbors: Iterable[AgentId]) -> None:
         self._edges = {j: EdgeCounters() for j in neighbors}
         self._messages_to_all, self._bytes_to_all = 0, 0
-        self.of = self._edges.get
+        self.heard_from = (
+            self._edges.get
+        )  # to count what was heard: of what was sent, broadcasts are missing there
 
     def __contains__(self, agent: AgentId | None) -> bool:
         """Whether it is a neighbor."""

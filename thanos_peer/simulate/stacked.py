@@ -132,7 +132,8 @@ class StackedNetwork:
         self._speak_of_stopping(is_calm)
 
     def _check(self, k: int, X: Matrix, D: Matrix, eta: Matrix) -> None:
-        is_sound = has_sound_numbers(X, D, eta)
+        with np.errstate(over="ignore", invalid="ignore"):
+            is_sound = has_sound_numbers(X, D, eta)
         if not is_sound.all():
             at = min(np.flatnonzero(~is_sound), key=lambda place: self._order[place])
             raise divergence(int(self._order[at]), k, X[at], D[at], float(self._eta[at]))
