@@ -191,8 +191,9 @@ class Cluster:
             command += ["--give-up-after", str(self._give_up)]
         self.files[i].prepare(is_resumed=is_again)
         with self.files[i].log.open("ab") as log:
+            # A group of its own: Ctrl-C is for the launcher. But no session: among those Linux shares its cores.
             return subprocess.Popen(  # noqa: S603 - our own command
-                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, env=_environment()
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0, env=_environment()
             )
 
     @property
