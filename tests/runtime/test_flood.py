@@ -229,9 +229,8 @@ def test_messages_of_several_parts_are_not_heard(tmp_path, has_keys):
     with ended_afterwards(process):
         wait_until(lambda: "listening" in said(out, 0), "it listens")
         with speaking_to(topology, 0, pair_of(topology, 1) if has_keys else None) as (speaker, _):
-            time.sleep(0.5)  # in the clear, parts by a connection that is not noted yet are taken for messages
 
-            def is_refused():
+            def is_refused():  # in the clear, by a connection that is not noted yet they are taken for messages
                 speaker.send_multipart([b"a part of something"] * 3)
                 return "it sent a message of several parts" in said(out, 0)
 
@@ -243,6 +242,36 @@ def test_messages_of_several_parts_are_not_heard(tmp_path, has_keys):
                 return messages_from(topology, 1) > 0
 
             wait_until(is_heard, "a whole one is, by another connection, which is as good as any", 30)
+
+
+def test_in_the_clear_parts_by_a_known_connection_are_heard_as_messages_until_a_stranger_comes(tmp_path):
+    topology = write_topology(tmp_path / "net.toml", "path", 2, name=own_name("known"))
+    address, nobody, heard = topology.peers[0].address, f"ipc://{tmp_path}/nobody", []
+
+    async def main():
+        links = Links(address, {1: nobody}, largest_frame=1000, on_frames=lambda frames, _: heard.extend(frames))
+        connections = links._connections  # noqa: SLF001 - when it has noted who came, nobody else is told
+        with speaking_to(topology, 0) as (speaker, _):
+            speaker.send(b"whole")
+            await until(lambda: connections.is_quiet and heard == [b"whole"])
+            speaker.send_multipart([b"one", b"two"])
+            await until(lambda: heard == [b"whole", b"one", b"two"])
+            with speaking_to(topology, 0):
+                await until(lambda: not connections.is_quiet)
+                speaker.send_multipart([b"three", b"four"])
+                await until(lambda: links.strangers == 1)
+        links.close(linger=0)
+
+    asyncio.run(main())
+    assert heard == [b"whole", b"one", b"two"]
+
+
+async def until(is_so, most=30.0):
+    """Wait for something in a running loop."""
+    end = time.monotonic() + most
+    while not is_so():
+        assert time.monotonic() < end, "it does not come"
+        await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("has_keys", [True, False], ids=["keys", "in the clear"])

@@ -232,7 +232,7 @@ class Links:
             self._on_frames(frames, speakers or [None] * len(frames))
 
     def _take(self, frames: list[bytes]) -> None:
-        """Take what is there, a third quicker than as frames that know by which connection they came.
+        """Take what is there, quicker than as frames that know by which connection they came.
 
         A part of a larger message is taken for a message.
         """

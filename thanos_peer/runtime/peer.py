@@ -223,7 +223,6 @@ class Peer:
         frames, arrivals, speakers = self._frames_here, self._arrivals, self._speakers
         self._frames_here, self._arrivals, self._speakers = [], [], []
         codec = self._ear
-        is_same_epoch = True  # that they were said in, and that this peer is in
         for said, frame, now, speaker in zip(codec.decode_all(frames), frames, arrivals, speakers, strict=True):
             try:
                 if speaker is not None:
@@ -232,11 +231,12 @@ class Peer:
                     raise said
                 sender, message = said
                 if isinstance(message, Block) and self._loss is None:
-                    if is_same_epoch:
+                    if (
+                        self._codec is codec
+                    ):  # else a new epoch has begun meanwhile, and this was said in the old one
                         self._hear_block(sender, message, len(frame), now)
-                elif is_same_epoch or isinstance(message, Hello):
+                elif isinstance(message, Hello) or self._ear is codec:
                     self._hear(sender, message, len(frame), now)
-                    is_same_epoch = self._ear is codec
             except RemoteProtocolError as error:
                 self._reject(error)
         for neighbor, hello in self._questions.take():

@@ -28,7 +28,7 @@ class Traffic:
             self._edges.get
         )  # to count what was heard: of what was sent, broadcasts are missing there
 
-    def __contains__(self, agent: AgentId | None) -> bool:
+    def __contains__(self, agent: AgentId) -> bool:
         """Whether it is a neighbor."""
         return agent in self._edges
 
