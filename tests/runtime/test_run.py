@@ -140,6 +140,14 @@ def test_a_peer_that_takes_its_time_after_ctrl_c_is_waited_for_by_name(endless, 
     assert (tmp_path / "run" / "summary.txt").exists() == is_patient
 
 
+def test_the_peers_share_the_launchers_session_but_not_the_group_that_ctrl_c_is_for(endless, tmp_path):
+    launcher = launch(endless, tmp_path / "run", "--free-ports")
+    with ended_afterwards(launcher):
+        pids = peers_of(launcher, 4)
+        wait_until(lambda: [os.getpgid(pid) for pid in pids] == pids, "each has a group of its own")
+        assert {os.getsid(pid) for pid in pids} == {os.getsid(launcher.pid)}
+
+
 def test_no_peer_survives_a_killed_launcher(endless, tmp_path):
     launcher = launch(endless, tmp_path / "run", "--free-ports")
     with ended_afterwards(launcher):
