@@ -1,14 +1,17 @@
 """The least that a process per agent could do over ZeroMQ, to compare with: what the transport itself costs.
 
-python benchmarks/bare_loop.py TOPOLOGY ID ROUNDS
+python benchmarks/bare_loop.py TOPOLOGY ROUNDS
 
-The same sockets, frames of the same size and the same step as a peer's, in one loop that drains; but no handshake,
-no check of anything that arrives, no repair of anything lost, no signals, no saving, no status. Prints seconds and
-CPU seconds of the rounds, the first left out, and X in hex.
+The same sockets, frames of the same size and the same step as a peer's, in one loop that drains, in processes that
+are forked from one, as those of `thanos-peer run` are; but no handshake, no check of anything that arrives, no
+repair of anything lost, no signals, no saving, no status. Each prints a line: its id, seconds and CPU seconds of
+the rounds, the first left out, and X in hex.
 """
 
 import asyncio
 import json
+import os
+import signal
 import sys
 import time
 
@@ -20,14 +23,15 @@ import zmq
 from thanos_peer.algorithm.thanos import initial_state, step
 from thanos_peer.block import Block, StopWord
 from thanos_peer.problem import share_of
-from thanos_peer.topology import load
+from thanos_peer.topology import Topology, load
+
+MOST_SECONDS = 600
 
 
 class Loop:
     """One agent."""
 
-    def __init__(self, file: str, me: int, rounds: int) -> None:
-        topology = load(file)
+    def __init__(self, topology: Topology, me: int, rounds: int) -> None:
         task = share_of(topology, me).prepare_main({})
         self.local, self.parameters, self.me, self.rounds = task.local, task.parameters, me, rounds
         self.state = initial_state(self.local, self.parameters, task.start)
@@ -52,8 +56,8 @@ class Loop:
         loop.run_forever()
         loop.remove_reader(self.inbox.fileno())
         seconds, cpu = time.perf_counter() - self.began, time.process_time() - self.cpu
-        print(json.dumps({"seconds": seconds, "cpu_seconds": cpu, "X": self.state.X.tobytes().hex()}))
-        sys.stdout.flush()
+        said = {"id": self.me, "seconds": seconds, "cpu_seconds": cpu, "X": self.state.X.tobytes().hex()}
+        os.write(1, json.dumps(said).encode() + b"\n")  # at once, so that lines do not mix
         for link in (*self.outboxes, self.inbox):
             link.close()
         self.context.term()  # once all is said
@@ -91,4 +95,24 @@ class Loop:
             self.speak()
 
 
-Loop(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])).run()
+def main() -> None:
+    """Fork a process for each agent, and wait for all."""
+    topology, rounds = load(sys.argv[1]), int(sys.argv[2])
+    agents: set[int] = set()
+    for me in range(topology.d):
+        agent = os.fork()
+        if agent == 0:
+            signal.alarm(MOST_SECONDS)
+            Loop(topology, me, rounds).run()
+            return
+        agents.add(agent)
+    while agents:
+        agent, status = os.wait()
+        agents.remove(agent)
+        if status:  # the others would wait for ever
+            for other in agents:
+                os.kill(other, signal.SIGKILL)
+            sys.exit(1)
+
+
+main()

@@ -32,9 +32,10 @@ def resident_kib(pid: int) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith("VmRSS")), 0)
 
 
-def children_of(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def peers_of(pid: int) -> list[int]:
+    """The peers that a launcher has started."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if b"\0start\0" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 def seconds_of_work() -> float:
@@ -76,7 +77,7 @@ def main(d: int, rounds: int) -> None:
             if isinstance(answer, str) or not (stepping := answer.model_dump()["stepping"])["rounds"]:
                 continue
             try:
-                memory = sum(resident_kib(pid) for pid in children_of(process.pid))
+                memory = sum(resident_kib(pid) for pid in peers_of(process.pid))
             except (FileNotFoundError, ProcessLookupError):
                 break
             numbers = stepping["rounds"], stepping["seconds"], stepping["cpu_seconds"], memory

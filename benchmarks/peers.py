@@ -15,7 +15,7 @@ import click
 import numpy as np
 
 from thanos_peer.results import PeerFiles, load_outcome
-from thanos_peer.runtime.cluster import free_ports, prepare, with_ports
+from thanos_peer.runtime.cluster import Cluster, free_ports, prepare, with_ports
 from thanos_peer.topology import Topology, families, load
 from thanos_peer.topology.render import Draft, render
 
@@ -111,7 +111,12 @@ def in_the_clear(topology: Topology, directory: Path, *, is_local: bool = False)
 
 
 def run_bare(topology: Topology, out: Path, *, is_local: bool = False) -> Figure:
-    """All peers in the clear, with nothing saved: for those to compare with that do neither."""
-    ready = in_the_clear(topology, out, is_local=is_local)
-    wait_for_all(start_all(ready, out, "--survive", "nothing"))
+    """All peers in the clear, with nothing saved, started as `run` does: for those to compare with."""
+    ready, until = in_the_clear(topology, out, is_local=is_local), time.monotonic() + MOST_SECONDS
+    with Cluster(ready, out, out, keep_every=0, survive="nothing") as peers:
+        while peers.is_running:
+            if time.monotonic() > until:
+                raise click.ClickException(f"{len(peers.running)} peers have not ended after {MOST_SECONDS} s")
+            time.sleep(0.05)
+        peers.check()
     return figure_of(ready, out)

@@ -20,11 +20,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 
 import click
 import numpy as np
-from peers import Figure, bits_of, in_the_clear, run_bare, run_ours, topology_with, wait_for_all
+from peers import Figure, bits_of, in_the_clear, run_bare, run_ours, topology_with
 
 from thanos_peer.topology import Topology
 
@@ -56,13 +57,14 @@ def run_mpi(topology: Topology, options: list[str]) -> Figure:
 def run_loop(topology: Topology, directory: Path, *, is_local: bool = False) -> Figure:
     """All agents in loops that do nothing else."""
     ready, rounds = in_the_clear(topology, directory, is_local=is_local), topology.algorithm.max_rounds
-    command = [sys.executable, str(Path(__file__).with_name("bare_loop.py")), str(ready.file)]
-    loops = [
-        subprocess.Popen([*command, str(i), str(rounds)], stdout=subprocess.PIPE, env=os.environ | ONE_THREAD)
-        for i in range(topology.d)
-    ]
-    wait_for_all(loops)
-    said = [json.loads(loop.stdout.read()) for loop in loops if loop.stdout is not None]
+    program = Path(__file__).with_name("bare_loop.py")
+    done = subprocess.run(
+        [sys.executable, str(program), str(ready.file), str(rounds)],
+        check=True,
+        stdout=subprocess.PIPE,
+        env=os.environ | ONE_THREAD,
+    )
+    said = sorted(map(json.loads, done.stdout.splitlines()), key=itemgetter("id"))
     X = np.array([np.frombuffer(bytes.fromhex(each["X"])) for each in said])
     messages = (rounds - 1) * topology.messages_per_round
     seconds = statistics.median(each["seconds"] for each in said)

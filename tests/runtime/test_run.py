@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -24,7 +25,8 @@ from runtime.processes import (
 from thanos_peer.results import PeerFiles
 
 # Peers that take for ever to start; the launcher does not.
-LATE_PEERS = f"import sys, time\ntime.sleep({PATIENCE} if 'start' in sys.orig_argv else 0)\n"
+LATE_PEERS = f"import sys, time\ntime.sleep({PATIENCE} if 'nursery' in sys.orig_argv else 0)\n"
+PEER = re.compile(r"^ *(\d+) .*thanos.peer start --id (\d+) ", re.MULTILINE)
 
 
 def launch(topology, out, *options, env=None):
@@ -38,19 +40,28 @@ def launch(topology, out, *options, env=None):
 
 
 def peers_of(launcher, count):
-    """The processes that a launcher has started, once they are all there."""
+    """The peers that a launcher has started, in order, once they are all there."""
 
     def children():
         listed = subprocess.run(
-            ["ps", "-o", "pid=", "--ppid", str(launcher.pid)],
+            ["ps", "-o", "pid=,args=", "--ppid", str(launcher.pid)],
             capture_output=True,
             text=True,
             check=False,
         )
-        pids = [int(pid) for pid in listed.stdout.split()]
-        return pids if len(pids) == count else None
+        peers = {int(found[2]): int(found[1]) for found in PEER.finditer(listed.stdout)}
+        return [peers[i] for i in range(count)] if len(peers) == count else None
 
     return wait_until(children, f"{count} peers run")
+
+
+def nursery_of(launcher):
+    """The process that a launcher has its peers forked from."""
+    listed = subprocess.run(
+        ["ps", "-o", "pid=,args=", "--ppid", str(launcher.pid)], capture_output=True, text=True, check=True
+    )
+    (pid,) = re.findall(r"^ *(\d+) thanos-peer nursery", listed.stdout, re.MULTILINE)
+    return int(pid)
 
 
 def processes_with(word):
@@ -151,11 +162,11 @@ def test_the_peers_share_the_launchers_session_but_not_the_group_that_ctrl_c_is_
 def test_no_peer_survives_a_killed_launcher(endless, tmp_path):
     launcher = launch(endless, tmp_path / "run", "--free-ports")
     with ended_afterwards(launcher):
-        pids = peers_of(launcher, 4)
+        pids = [*peers_of(launcher, 4), nursery_of(launcher)]
         wait_until(lambda: are_stepping(tmp_path / "run", endless), "rounds pass")
         launcher.kill()
         launcher.wait()
-        wait_until(lambda: not any(map(is_alive, pids)), "all peers are gone", 30)
+        wait_until(lambda: not any(map(is_alive, pids)), "all of them are gone", 30)
 
 
 def test_a_peer_that_fails_stops_the_run_and_is_named_with_its_last_words(endless, tmp_path):

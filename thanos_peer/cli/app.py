@@ -15,6 +15,7 @@ from thanos_peer.cli.features import features_command
 from thanos_peer.cli.hosts import hosts_command
 from thanos_peer.cli.keys import keys_group
 from thanos_peer.cli.kubernetes import kubernetes_command
+from thanos_peer.cli.nursery import nursery_command
 from thanos_peer.cli.report import report_command
 from thanos_peer.cli.reproduce import reproduce_command
 from thanos_peer.cli.run import run_command, verify_command
@@ -92,6 +93,7 @@ for command in (
     verify_command,
     chaos_command,
     start_command,
+    nursery_command,
     status_command,
     features_command,
     hosts_command,

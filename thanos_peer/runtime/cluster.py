@@ -5,8 +5,6 @@ import os
 import random
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ import tomlkit
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError, PeerFailedError
 from thanos_peer.results import PeerFiles
+from thanos_peer.runtime.nursery import NewPrograms, Nursery, Process, open_nursery
 from thanos_peer.runtime.security import (
     credentials_of,
     make_keys,
@@ -149,12 +148,14 @@ class Cluster:
         self._topology, self._out, self._keep_every, self._give_up = topology, out, keep_every, give_up
         self._secrets, self._survive = secrets, survive
         self.files = [PeerFiles(out, topology, i) for i in range(topology.d)]
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._nursery: Nursery | NewPrograms
+        self._processes: list[Process] = []
         n, p = topology.problem.n, topology.problem.p
         self._readers = [TrajectoryReader(files.trajectory, n=n, p=p) for files in self.files]
         self._seen: dict[int, dict[AgentId, np.void]] = {}
 
     def __enter__(self) -> Self:
+        self._nursery = open_nursery(_environment())
         try:
             for i in range(self._topology.d):
                 self._processes.append(self._start(i))
@@ -179,27 +180,19 @@ class Cluster:
             ended.stdin.close()
         self._processes[i] = self._start(i, is_again=True)
 
-    def _start(self, i: AgentId, *, is_again: bool = False) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "thanos_peer", "start", "--id", str(i), "--out", str(self._out)]
-        command += ["--topology", str(self._topology.file), "--keep-every", str(self._keep_every)]
-        command += ["--end-with-stdin", "--state", str(self.state), "--survive", self._survive]
+    def _start(self, i: AgentId, *, is_again: bool = False) -> Process:
+        arguments = ["--id", str(i), "--out", str(self._out)]
+        arguments += ["--topology", str(self._topology.file), "--keep-every", str(self._keep_every)]
+        arguments += ["--end-with-stdin", "--state", str(self.state), "--survive", self._survive]
         if self._topology.has_keys:
-            command += ["--secret-key", str(secret_file(self._secrets, i))]
+            arguments += ["--secret-key", str(secret_file(self._secrets, i))]
         for allowed in self._topology.allowed_code:
-            command += ["--allow-code", allowed]
+            arguments += ["--allow-code", allowed]
         if self._give_up is not None:
-            command += ["--give-up-after", str(self._give_up)]
+            arguments += ["--give-up-after", str(self._give_up)]
         self.files[i].prepare(is_resumed=is_again)
         with self.files[i].log.open("ab") as log:
-            # A group of its own: Ctrl-C is for the launcher. But no session: among those Linux shares its cores.
-            return subprocess.Popen(  # noqa: S603 - our own command
-                command, stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0, env=_environment()
-            )
-
-    @property
-    def pids(self) -> list[int]:
-        """The process of each peer."""
-        return [process.pid for process in self._processes]
+            return self._nursery.start(arguments, log)
 
     @property
     def is_running(self) -> bool:
@@ -286,3 +279,4 @@ class Cluster:
             if process.stdin is not None:
                 process.stdin.close()
             process.wait()
+        self._nursery.close()
