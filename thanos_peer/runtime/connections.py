@@ -72,6 +72,7 @@ class Connections:
         self._counts: dict[int, int] = {}  # how many bytes have come by each
         self._marks: dict[int, tuple[int, float]] = {}  # how much had come, and when, as all was well
         self._suspects: set[int] = set()
+        self._uncounted: set[int] = set()  # those whose bytes nobody counts, as local ones
         self._is_in_parts = False
         self.refused = 0
         self.latest = NO_HANDSHAKE, ""  # what was wrong with the stranger that leaves next, and whence it came
@@ -133,6 +134,7 @@ class Connections:
         self._counts.pop(descriptor, None)
         self._marks.pop(descriptor, None)
         self._suspects.discard(descriptor)
+        self._uncounted.discard(descriptor)
 
     def _crowds(self) -> Iterator[Crowd]:
         yield self._strangers
@@ -142,7 +144,7 @@ class Connections:
         """Cut off whoever says more and more, and no whole message."""
         self._looking = self._loop.call_later(LOOK, self._look)
         if not self._turn:
-            self._turn = [descriptor for crowd in self._crowds() for descriptor in crowd]
+            self._turn = [each for crowd in self._crowds() for each in crowd if each not in self._uncounted]
         now, self._turn, turn = time.monotonic(), self._turn[MOST_AT_ONCE:], self._turn[:MOST_AT_ONCE]
         for descriptor in turn:
             if self._says_too_much(descriptor, now):
@@ -173,6 +175,7 @@ class Connections:
             )
             count = self._counts[descriptor] = _received(connection)
         except OSError:  # it is gone, or local
+            self._uncounted.add(descriptor)
             return False
         before, since = self._marks.setdefault(descriptor, (0, now))
         more = count - before - HEARTBEATS * (now - since)
