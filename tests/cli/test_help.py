@@ -27,8 +27,8 @@ def test_every_command_explains_itself_and_its_options(path, command, flag):
     assert command.help.split(".")[0].split()[0] in shown
     for parameter in (one for one in command.params if not getattr(one, "hidden", False)):
         assert max(parameter.opts, key=len) in shown or parameter.human_readable_name in shown
-    for name in getattr(command, "commands", {}):
-        assert f"\n  {name}" in shown
+    for name, each in getattr(command, "commands", {}).items():
+        assert (f"\n  {name} " in shown) == (not each.hidden)
 
 
 SMALL = Path(__file__).parents[2] / "topologies" / "small.toml"
