@@ -40,7 +40,7 @@ def test_a_mistake_shows_its_value_on_one_short_plain_line(mistake, text):
 
 def test_a_topology_error_counts_and_lists_its_mistakes():
     one, two = Mistake("p", "no", 1), Mistake("n", "no", 2)
-    assert str(TopologyError("a.toml", [one])) == "a.toml: 1 mistake\n  p = 1: no"
+    assert str(TopologyError("a.toml", [one])) == "a.toml: p = 1: no"
     assert str(TopologyError("a.toml", [one, two])) == "a.toml: 2 mistakes\n  p = 1: no\n  n = 2: no"
     assert TopologyError("a.toml", [one, two]).mistakes == (one, two)
 

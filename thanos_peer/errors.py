@@ -56,7 +56,7 @@ class ConfigError(ThanosPeerError):
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing wrong in a file: where, what stands there, and what may stand there."""
+    """One thing wrong in a file: where, or nowhere if it is the whole file; what stands there, and what may."""
 
     key: str
     allowed: str
@@ -65,7 +65,8 @@ class Mistake:
 
     def __str__(self) -> str:
         key = self.key if len(self.key) <= LONGEST_KEY else f"{self.key[: LONGEST_KEY - 3]}..."
-        return printable(f"{key}{self._shown_value()}: {self.allowed}")
+        what = f"{key}{self._shown_value()}"
+        return printable(f"{what}: {self.allowed}" if what else self.allowed)
 
     def _shown_value(self) -> str:
         if not self.has_value:
@@ -78,7 +79,7 @@ class Mistake:
 
 
 class TopologyError(ConfigError):
-    """A topology file that cannot be used, with all its mistakes together.
+    """A topology file that cannot be used, with all its mistakes together: one in one line, several in one each.
 
     Args:
         file: Its name.
@@ -92,8 +93,9 @@ class TopologyError(ConfigError):
         total = len(mistakes) + more
         lines = [str(mistake) for mistake in mistakes[:MOST_SHOWN]]
         lines += [f"and {total - len(lines)} more"] if total > len(lines) else []
-        count = "1 mistake" if total == 1 else f"{total} mistakes"
-        super().__init__("\n  ".join([f"{file}: {count}", *lines]))
+        super().__init__(
+            f"{file}: {lines[0]}" if total == 1 else "\n  ".join([f"{file}: {total} mistakes", *lines])
+        )
 
 
 class DataFileError(ConfigError):

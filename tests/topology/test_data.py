@@ -46,8 +46,8 @@ def mistakes_of(raw, directory, **options):
     with pytest.raises(TopologyError) as caught:
         parse(raw, file=directory / "net.toml", **options)
     first, *lines = str(caught.value).split("\n")
-    assert first.startswith(f"{directory / 'net.toml'}: {len(lines)} mistake")
-    return [line.removeprefix("  ") for line in lines]
+    assert first.startswith(f"{directory / 'net.toml'}: {f'{len(lines)} mistakes' if lines else ''}")
+    return [line.removeprefix("  ") for line in lines] or [first.removeprefix(f"{directory / 'net.toml'}: ")]
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "i2", "u1", ">f8"])

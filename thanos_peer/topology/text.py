@@ -49,7 +49,7 @@ def read_toml(file: Path) -> dict[str, Any]:
 
 def single(file: Path, what: str) -> TopologyError:
     """The one mistake that stands in the way of all others."""
-    return TopologyError(str(file), [Mistake("the file", what, has_value=False)])
+    return TopologyError(str(file), [Mistake("", what, has_value=False)])
 
 
 def _read(file: Path) -> bytes:
