@@ -61,14 +61,10 @@ def test_a_network_of_processes_has_the_bits_of_one_process(tmp_path, family, d,
     assert load_outcome(tmp_path / "run", topology).has_converged == (topology.algorithm.tolerance > 0)
 
 
-CHOICES = list(product(["l1", "l21"], ["bb", "constant"], ["fixed", "decreasing"], [0.01, 0.0]))
-
-
 @pytest.mark.parametrize(
-    ("family", "choice"),
-    [(["ring", "star", "grid", "complete"][number % 4], choice) for number, choice in enumerate(CHOICES)]
-    + [(["complete", "ring", "star", "grid"][number % 4], choice) for number, choice in enumerate(CHOICES)],
+    "choice", [*product(["l1", "l21"], ["bb", "constant"], ["fixed", "decreasing"], [0.01, 0.0])]
 )
+@pytest.mark.parametrize("family", ["ring", "star", "grid", "complete"])
 def test_every_choice_of_the_algorithm_gives_the_bits_of_one_process(tmp_path, family, choice):
     regularizer, step, smoothing, tolerance = choice
     draft = {"regularizer": regularizer, "tolerance": tolerance, "max_rounds": 4000 if tolerance else 80}
