@@ -114,9 +114,10 @@ def run_bare(topology: Topology, out: Path, *, is_local: bool = False) -> Figure
     """All peers in the clear, with nothing saved, started as `run` does: for those to compare with."""
     ready, until = in_the_clear(topology, out, is_local=is_local), time.monotonic() + MOST_SECONDS
     with Cluster(ready, out, out, keep_every=0, survive="nothing") as peers:
-        while peers.is_running:
+        while running := peers.running:
             if time.monotonic() > until:
-                raise click.ClickException(f"{len(peers.running)} peers have not ended after {MOST_SECONDS} s")
+                raise click.ClickException(f"{len(running)} peers have not ended after {MOST_SECONDS} s")
+            peers.check()
             time.sleep(0.05)
         peers.check()
     return figure_of(ready, out)

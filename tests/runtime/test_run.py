@@ -58,7 +58,7 @@ def peers_of(launcher, count):
 def nursery_of(launcher):
     """The process that a launcher has its peers forked from."""
     listed = subprocess.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(launcher.pid)], capture_output=True, text=True, check=True
+        ["ps", "-o", "pid=,args=", "--ppid", str(launcher)], capture_output=True, text=True, check=True
     )
     (pid,) = re.findall(r"^ *(\d+) thanos-peer nursery", listed.stdout, re.MULTILINE)
     return int(pid)
@@ -162,7 +162,7 @@ def test_the_peers_share_the_launchers_session_but_not_the_group_that_ctrl_c_is_
 def test_no_peer_survives_a_killed_launcher(endless, tmp_path):
     launcher = launch(endless, tmp_path / "run", "--free-ports")
     with ended_afterwards(launcher):
-        pids = [*peers_of(launcher, 4), nursery_of(launcher)]
+        pids = [*peers_of(launcher, 4), nursery_of(launcher.pid)]
         wait_until(lambda: are_stepping(tmp_path / "run", endless), "rounds pass")
         launcher.kill()
         launcher.wait()

@@ -13,6 +13,7 @@ def main() -> None:
     One BLAS thread unless the environment says otherwise: the blocks are small, many peers share a machine,
     and a sum split over threads has other bits.
     """
+    _open_standard_files()
     if os.getpid() == 1:
         signal.signal(signal.SIGTERM, _end)
     for variable in _THREADS:
@@ -20,6 +21,15 @@ def main() -> None:
     from thanos_peer.cli.app import app  # noqa: PLC0415 - numpy reads the variables when it is loaded
 
     app(prog_name="thanos-peer")
+
+
+def _open_standard_files() -> None:
+    """Have no socket or file take the number of a standard one that was closed, and get what is printed there."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003 - it takes the lowest number
 
 
 def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001

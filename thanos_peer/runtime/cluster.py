@@ -17,7 +17,7 @@ import tomlkit
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError, PeerFailedError
 from thanos_peer.results import PeerFiles
-from thanos_peer.runtime.nursery import NewPrograms, Nursery, Process, open_nursery
+from thanos_peer.runtime.nursery import Nursery, Offspring
 from thanos_peer.runtime.security import (
     credentials_of,
     make_keys,
@@ -148,14 +148,14 @@ class Cluster:
         self._topology, self._out, self._keep_every, self._give_up = topology, out, keep_every, give_up
         self._secrets, self._survive = secrets, survive
         self.files = [PeerFiles(out, topology, i) for i in range(topology.d)]
-        self._nursery: Nursery | NewPrograms
-        self._processes: list[Process] = []
+        self._nursery: Nursery
+        self._processes: list[Offspring] = []
         n, p = topology.problem.n, topology.problem.p
         self._readers = [TrajectoryReader(files.trajectory, n=n, p=p) for files in self.files]
         self._seen: dict[int, dict[AgentId, np.void]] = {}
 
     def __enter__(self) -> Self:
-        self._nursery = open_nursery(_environment())
+        self._nursery = Nursery(_environment())
         try:
             for i in range(self._topology.d):
                 self._processes.append(self._start(i))
@@ -180,7 +180,7 @@ class Cluster:
             ended.stdin.close()
         self._processes[i] = self._start(i, is_again=True)
 
-    def _start(self, i: AgentId, *, is_again: bool = False) -> Process:
+    def _start(self, i: AgentId, *, is_again: bool = False) -> Offspring:
         arguments = ["--id", str(i), "--out", str(self._out)]
         arguments += ["--topology", str(self._topology.file), "--keep-every", str(self._keep_every)]
         arguments += ["--end-with-stdin", "--state", str(self.state), "--survive", self._survive]
@@ -191,8 +191,7 @@ class Cluster:
         if self._give_up is not None:
             arguments += ["--give-up-after", str(self._give_up)]
         self.files[i].prepare(is_resumed=is_again)
-        with self.files[i].log.open("ab") as log:
-            return self._nursery.start(arguments, log)
+        return self._nursery.start(arguments, self.files[i].log)
 
     @property
     def is_running(self) -> bool:
@@ -254,14 +253,12 @@ class Cluster:
 
     def send_signal(self, i: AgentId, number: int) -> None:
         """Send a signal to one peer, if it still runs."""
-        if self._processes[i].poll() is None:
-            self._processes[i].send_signal(number)
+        self._processes[i].send_signal(number)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Ask all peers to end."""
         for process in self._processes:
-            if process.poll() is None:
-                process.send_signal(number)
+            process.send_signal(number)
 
     def wait(self, seconds: float) -> bool:
         """Wait until all have ended, for some seconds at most; whether they have."""
@@ -271,6 +268,7 @@ class Cluster:
         return not self.is_running
 
     def _end_all(self) -> None:
+        self._nursery.close()
         if self.is_running:
             self.stop()
             if not self.wait(5.0):
@@ -279,4 +277,3 @@ class Cluster:
             if process.stdin is not None:
                 process.stdin.close()
             process.wait()
-        self._nursery.close()

@@ -3,72 +3,90 @@
 So a peer is there at once; and as all have the same code at the same addresses, what the cores remember of one
 serves the others too: with more peers than cores, every turn begins less cold. A peer becomes a child of the
 launcher nevertheless: it is forked twice, and Linux gives it to the launcher when the process between has ended.
-Elsewhere than on Linux, each peer is started as a new program.
+Where there is no such process, because the system does not help or it has ended, each peer is a new program.
 """
 
 import contextlib
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import IO, BinaryIO, Final, Protocol, TypeAlias
+from pathlib import Path
+from typing import IO, Final, TypeAlias
 
+READY: Final = b"ready"
 LONGEST: Final = 2**16  # bytes of a request, or of an answer
-PROGRAM: Final = (sys.executable, "-m", "thanos_peer")
+_PROGRAM: Final = (sys.executable, "-m", "thanos_peer")
 _ROOM: Final = 2048  # bytes of a peer's command that `ps` shows
 _PAUSE: Final = 0.02  # seconds between two looks
 _PATIENCE: Final = 120.0  # seconds that it may take to be ready, or to answer, on however busy a machine
+_GRACE: Final = 5.0  # seconds in which it ends by itself, and says what was wrong
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_GONE: Final = "the process that peers are forked from has ended, or does not answer; run it again"
 _NO_PROCESS: Final = 3  # the exit code of a wrong setting, as that of a limit is
+_LOST: Final = "the process that peers are forked from has ended while it made this one; run it again"
 Environment: TypeAlias = Mapping[str, str]
 
 
-class Process(Protocol):
-    """A peer's process, however it was started."""
+class Forked:
+    """A child of this process that another has forked; with what is needed here of `subprocess.Popen`."""
 
-    stdin: IO[bytes] | None
+    def __init__(self, pid: int, stdin: IO[bytes]) -> None:
+        self._pid = pid
+        self._code: int | None = None
+        self.stdin: IO[bytes] | None = stdin
 
     def poll(self) -> int | None:
         """Its exit code, negative if a signal ended it; None while it runs."""
+        return self._code if self._code is not None else self._look(os.WNOHANG)
 
     def wait(self) -> int:
         """The same, once it has ended."""
+        while (code := self.poll()) is None:
+            self._look(0)
+        return code
+
+    def _look(self, options: int) -> int | None:
+        pid, status = os.waitpid(self._pid, options)
+        self._code = os.waitstatus_to_exitcode(status) if pid else None
+        return self._code
 
     def send_signal(self, sig: int) -> None:
         """Send it a signal, if it still runs."""
+        if self.poll() is None:
+            os.kill(self._pid, sig)
 
 
 class Offspring:
-    """A forked peer; until the nursery is ready, it is one that is yet to be born."""
+    """A peer: at first one that is yet to be born, then its process."""
 
-    def __init__(self, nursery: "Nursery", stdin: IO[bytes]) -> None:
+    def __init__(self, nursery: "Nursery") -> None:
         self._nursery = nursery
-        self.stdin: IO[bytes] | None = stdin
-        self._pid: int | None = None
+        self._process: Forked | subprocess.Popen[bytes] | None = None
         self._code: int | None = None
 
-    def be_born(self, pid: int) -> None:
+    def be_born(self, process: "Forked | subprocess.Popen[bytes]") -> None:
         """From now on it is a process."""
-        self._pid = pid
+        self._process = process
 
     def never_be_born(self, code: int) -> None:
         """It ends before it is a process."""
         self._code = code
 
+    @property
+    def stdin(self) -> IO[bytes] | None:
+        """What it reads from, as soon as it can."""
+        return None if self._process is None else self._process.stdin
+
     def poll(self) -> int | None:
         """Its exit code, negative if a signal ended it; None while it runs, or is yet to."""
-        if self._code is None and self._pid is None:
+        if self._process is None and self._code is None:
             self._nursery.tend()
-        if self._code is None and self._pid is not None:
-            pid, status = os.waitpid(self._pid, os.WNOHANG)
-            if pid:
-                self._code = os.waitstatus_to_exitcode(status)
-        return self._code
+        return self._code if self._process is None else self._process.poll()
 
     def wait(self) -> int:
         """The same, once it has ended."""
@@ -78,104 +96,131 @@ class Offspring:
 
     def send_signal(self, sig: int) -> None:
         """Send it a signal, if it still runs; whoever is yet to be born will not be."""
-        if self.poll() is None:
-            if self._pid is None:
-                self._nursery.forget(self)
-                self.never_be_born(-sig)
-            else:
-                os.kill(self._pid, sig)
+        if self._process is not None:
+            self._process.send_signal(sig)
+        elif self._code is None:
+            self._nursery.forget(self)
+            self.never_be_born(-sig)
 
 
 class Nursery:
-    """The launcher's end of the process that forks."""
+    """The launcher's end of the process that forks; peers that it cannot have forked, it starts as programs.
 
-    def __init__(self, environment: Environment) -> None:
+    Args:
+        environment: Of the peers.
+        forks: Whether to have them forked, if the system lets it.
+    """
+
+    def __init__(self, environment: Environment, *, forks: bool = True) -> None:
+        self._environment = environment
+        self._unborn: dict[Offspring, tuple[list[str], Path]] = {}  # with its arguments, and its log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._is_ready, self._ready_until = False, time.monotonic() + _PATIENCE
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it does not hear how a child has ended
+        if forks and _adopts_orphans():
+            self._open()
+
+    def _open(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel.settimeout(_PATIENCE)
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
-                [*PROGRAM, "nursery", str(theirs.fileno()), " " * _ROOM],  # which that process overwrites
+                [*_PROGRAM, "nursery", str(theirs.fileno()), " " * _ROOM],  # which that process overwrites
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 process_group=0,
-                env=environment,
+                env=self._environment,
             )
-        self._channel.settimeout(_PATIENCE)
-        self._is_ready, self._ready_until = False, time.monotonic() + _PATIENCE
-        self._unborn: dict[Offspring, tuple[bytes, int, int]] = {}  # its arguments, and its standard files
 
     def close(self) -> None:
-        """End the process that forks, but no peer."""
+        """Let nobody else be born, and end the process that forks; those that are there it does not touch."""
         for peer in list(self._unborn):
-            self.forget(peer)
-        self._channel.close()
-        self._end()
+            peer.send_signal(signal.SIGTERM)
+        self._do_without()
 
-    def start(self, arguments: Sequence[str], log: BinaryIO) -> Offspring:
-        """A peer, as `thanos-peer start` with these arguments is one."""
-        reader, writer = os.pipe()
-        peer = Offspring(self, os.fdopen(writer, "wb", buffering=0))
-        self._unborn[peer] = json.dumps(list(arguments)).encode(), reader, os.dup(log.fileno())
+    def start(self, arguments: Sequence[str], log: Path) -> Offspring:
+        """A peer, as `thanos-peer start` with these arguments is one; what it says is appended to its log."""
+        peer = Offspring(self)
+        self._unborn[peer] = list(arguments), log
         self.tend()
         return peer
 
+    def forget(self, peer: Offspring) -> None:
+        """Do not have it forked."""
+        del self._unborn[peer]
+
     def tend(self) -> None:
-        """Have those forked that are yet to be born, if the nursery is ready; does not wait for that."""
-        if not self._is_ready:
+        """Have those made that are yet to be born, if it is clear by whom; does not wait for that."""
+        if self._channel is not None and not self._is_ready:
             is_silent = not select.select([self._channel], [], [], 0)[0]
             if is_silent and time.monotonic() < self._ready_until:
                 return
-            if is_silent or not self._hear():
-                self._channel.close()
-            self._is_ready = True  # or will never be, and does not answer
-        for peer, (request, stdin, log) in list(self._unborn.items()):
-            answer = self._ask_for(request, stdin, log)
-            if answer.isdigit():
-                peer.be_born(int(answer))
-            else:
-                os.write(log, f"Error: {answer or _GONE}\n".encode())
-                peer.never_be_born(_NO_PROCESS if answer else self._end())
+            self._is_ready = not is_silent and self._hear() == READY
+            if not self._is_ready:
+                self._do_without(_GRACE)
+        for peer, (arguments, log) in list(self._unborn.items()):
             self.forget(peer)
+            self._make(peer, arguments, log)
 
-    def _ask_for(self, request: bytes, *files: int) -> str:
-        """Have a peer forked; the number of its process, or why there is none, or nothing if nobody answers."""
-        with contextlib.suppress(OSError):
-            socket.send_fds(self._channel, [request], files)
-            if answer := self._hear():
+    def _make(self, peer: Offspring, arguments: list[str], log: Path) -> None:
+        with log.open("ab") as file:
+            try:
+                peer.be_born(self._fork(arguments, file) or self._start_program(arguments, file))
+            except _LostError:
+                file.write(f"Error: {_LOST}\n".encode())
+                peer.never_be_born(self._do_without(_GRACE))
+            except OSError as error:
+                file.write(f"Error: no process can be made for this peer: {error.strerror}\n".encode())
+                peer.never_be_born(_NO_PROCESS)
+
+    def _fork(self, arguments: list[str], log: IO[bytes]) -> Forked | None:
+        """Have a peer forked; None if that cannot be."""
+        request = json.dumps(arguments).encode()
+        if self._channel is None or len(request) > LONGEST:
+            return None
+        reader, writer = os.pipe()
+        stdin, pid = os.fdopen(writer, "wb", buffering=0), b""
+        try:
+            pid = self._ask(self._channel, request, reader, log.fileno())
+        finally:
+            os.close(reader)
+            if not pid.isdigit():
+                stdin.close()
+        return Forked(int(pid), stdin) if pid.isdigit() else None
+
+    def _ask(self, channel: socket.socket, request: bytes, *files: int) -> bytes:
+        """What the process that forks says to a request; nothing if that has not reached it.
+
+        Raises:
+            _LostError: It has, but nobody knows whether there is a peer; if so, that has lost its standard input.
+        """
+        is_sent = False
+        try:
+            socket.send_fds(channel, [request], files)
+            is_sent = True
+            if answer := channel.recv(LONGEST):
                 return answer
-        self._channel.close()  # an answer that comes too late is not to be taken for another
-        return ""
+        except OSError:
+            pass
+        except BaseException:  # the answer that is missing now is not to be taken for that to another request
+            self._do_without()
+            raise
+        if is_sent:
+            raise _LostError
+        self._do_without(_GRACE)
+        return b""
 
-    def _end(self) -> int:
-        """End the process that forks, if it has not; returns its exit code, negative if a signal ended it."""
-        self._process.kill()
-        return self._process.wait() or _NO_PROCESS
-
-    def _hear(self) -> str:
-        """What it says, or nothing."""
+    def _hear(self) -> bytes:
+        """What the process that forks says first; nothing if it has ended."""
         with contextlib.suppress(OSError):
-            return self._channel.recv(LONGEST).decode()
-        return ""
+            return b"" if self._channel is None else self._channel.recv(LONGEST)
+        return b""
 
-    def forget(self, peer: Offspring) -> None:
-        """Close the files of one that is not yet to be born any more."""
-        for file in self._unborn.pop(peer)[1:]:
-            os.close(file)
-
-
-class NewPrograms:
-    """Starts peers one by one, where they cannot be forked."""
-
-    def __init__(self, environment: Environment) -> None:
-        self._environment = environment
-
-    def close(self) -> None:
-        """There is nothing to end but the peers."""
-
-    def start(self, arguments: Sequence[str], log: BinaryIO) -> "subprocess.Popen[bytes]":
-        """A peer, as `thanos-peer start` with these arguments is one."""
+    def _start_program(self, arguments: list[str], log: IO[bytes]) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(  # noqa: S603 - our own command
-            [*PROGRAM, "start", *arguments],
+            [*_PROGRAM, "start", *arguments],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -183,10 +228,27 @@ class NewPrograms:
             env=self._environment,
         )
 
+    def _do_without(self, grace: float = 0.0) -> int:
+        """End the process that forks; returns its exit code, negative if a signal ended it, and never 0.
 
-def open_nursery(environment: Environment) -> Nursery | NewPrograms:
-    """What peers are started by: forked where that is possible, as new programs elsewhere."""
-    return Nursery(environment) if _adopts_orphans() else NewPrograms(environment)
+        Args:
+            grace: Seconds in which it may end by itself, and say what was wrong.
+        """
+        if self._process is None:
+            return _NO_PROCESS
+        if not grace:
+            self._process.kill()
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        try:
+            return self._process.wait(grace or None) or _NO_PROCESS
+        except subprocess.TimeoutExpired:
+            return self._do_without()
+
+
+class _LostError(Exception):
+    pass
 
 
 def _adopts_orphans() -> bool:
