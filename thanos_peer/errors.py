@@ -189,12 +189,20 @@ class RunOverError(StateLostError):
 
 
 class PeerFailedError(ThanosPeerError):
-    """A launched peer ended with an error."""
+    """A launched peer ended with an error.
 
-    def __init__(self, *, agent: int, exit_code: int, last_words: Sequence[str]) -> None:
+    Args:
+        agent: Which.
+        exit_code: Its own, or 128 plus the number of the signal that ended it.
+        last_words: The end of its log.
+        go_on: The command by which each peer goes on if this one was killed; empty if none does.
+    """
+
+    def __init__(self, *, agent: int, exit_code: int, last_words: Sequence[str], go_on: str = "") -> None:
         self.agent, self.exit_code = agent, exit_code
         said = "".join(f"\n  {line}" for line in last_words)
         how = f"ended with exit code {exit_code}"
         if exit_code > 128 and exit_code - 128 in set(signal.Signals):
             how = f"was ended by {signal.Signals(exit_code - 128).name}"
+            said += f"\nto go on from what they have saved, start each peer: {go_on}" if go_on else ""
         super().__init__(f"peer {agent} {how}; its last words:{said}")

@@ -1,8 +1,10 @@
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from cli.commands import call, environment, start
 
@@ -128,3 +130,32 @@ def test_output_that_nobody_reads_is_exit_code_141():
     assert process.wait(60) == 141
     assert process.stderr.read() == ""
     process.stderr.close()
+
+
+@pytest.mark.parametrize(("path", "command"), [*commands()])
+def test_a_file_that_cannot_be_read_is_left_to_whoever_says_so_in_one_line(path, command):
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument) or path == ("start",):
+            assert not getattr(parameter.type, "readable", False), f"{' '.join(path)} {parameter.name}"
+
+
+INTERRUPTED_WHILE_LOADING = """
+import importlib.abc, os, signal, sys
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "thanos_peer.cli.app":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_ctrl_c_while_it_loads_ends_it_without_a_word(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_WHILE_LOADING, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "thanos_peer", "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

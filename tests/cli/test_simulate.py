@@ -174,7 +174,7 @@ def test_an_interrupted_run_keeps_its_results(new, tmp_path, number, code):
 
 
 def test_a_second_interrupt_leaves_at_once():
-    interrupt = simulate.Interrupt()
+    interrupt = simulate.Interrupt(Path("there"))
     interrupt.listen()
     signal.raise_signal(signal.SIGINT)
     assert interrupt.is_asked

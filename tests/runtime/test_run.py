@@ -5,6 +5,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -145,8 +146,9 @@ def test_a_peer_that_takes_its_time_after_ctrl_c_is_waited_for_by_name(endless, 
             os.kill(pids[1], signal.SIGCONT)
         else:
             launcher.send_signal(signal.SIGINT)
-        launcher.communicate(timeout=30)
+        _, stderr = launcher.communicate(timeout=30)
     assert launcher.returncode == 130
+    assert ("interrupted again, ending at once; what there is lies in" in stderr) == (not is_patient)
     assert not any(map(is_alive, pids))
     assert (tmp_path / "run" / "summary.txt").exists() == is_patient
 
@@ -193,6 +195,28 @@ def test_a_killed_peer_stops_the_run_with_its_signal(endless, tmp_path):
         _, stderr = launcher.communicate(timeout=60)
     assert launcher.returncode == 128 + signal.SIGKILL
     assert "peer 1 was ended by SIGKILL" in stderr
+
+
+@pytest.mark.parametrize("has_keys", [True, False])
+def test_after_a_kill_the_run_goes_on_by_the_command_that_it_has_named(tmp_path, has_keys):
+    topology = write_topology(tmp_path / "net.toml", "ring", 4, max_rounds=6000, has_keys=has_keys)
+    launcher = launch(topology, tmp_path / "a run", "--quiet")
+    with ended_afterwards(launcher):
+        pids = peers_of(launcher, 4)
+        wait_until(lambda: are_stepping(tmp_path / "a run", topology), "rounds pass")
+        os.kill(pids[1], signal.SIGKILL)
+        _, stderr = launcher.communicate(timeout=60)
+    assert launcher.returncode == 128 + signal.SIGKILL
+    program, *words = shlex.split(stderr.splitlines()[-1].partition("start each peer: ")[2])
+    assert program == "thanos-peer"
+    with contextlib.ExitStack() as stack:
+        peers = []
+        for i in range(4):
+            own = [re.sub(r"\bI\b", str(i), word) for word in words]
+            peers.append(subprocess.Popen(command(*own), stderr=subprocess.DEVNULL))
+            stack.enter_context(ended_afterwards(peers[-1]))
+        assert [peer.wait(timeout=120) for peer in peers] == [0] * 4
+    assert_same_bits(tmp_path / "a run", topology)
 
 
 def test_a_directory_with_results_is_refused(tmp_path):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from thanos_peer.cli.paths import PATH
 from thanos_peer.cli.run import compare_with_one_process
 from thanos_peer.cli.simulate import default_directory
 from thanos_peer.cli.start import ALLOW_CODE
@@ -16,7 +17,7 @@ from thanos_peer.topology import load
 
 
 @click.command("chaos")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @click.option("--faults", type=click.IntRange(min=0), default=24, show_default=True, help="How many.")
 @click.option(
     "--only",
@@ -26,7 +27,7 @@ from thanos_peer.topology import load
     help="Only faults of this kind; give it again for more.  [default: all kinds in turn]",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of the schedule.")
-@click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/NAME-TIME]")
+@click.option("--out", type=PATH, help="Run directory.  [default: runs/NAME-TIME]")
 @ALLOW_CODE
 @click.option("--quiet", "-q", is_flag=True, help="Only the verdict.")
 def chaos_command(

@@ -18,6 +18,7 @@ from thanos_peer.cli.directory import (
     written_before,
 )
 from thanos_peer.cli.numbers import FiniteFloat
+from thanos_peer.cli.paths import PATH
 from thanos_peer.cli.start import LET_PEERS_RUN
 from thanos_peer.cli.words import Word
 from thanos_peer.deploy.compose import Choices, compose_file, environment_file, service_of, stack_file
@@ -59,8 +60,8 @@ CPUS_OPTION = click.option(
 
 
 @click.command("compose")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Directory.  [default: NAME.compose]")
+@click.argument("file", type=PATH)
+@click.option("--output", "-o", type=PATH, help="Directory.  [default: NAME.compose]")
 @click.option("--force", is_flag=True, help="Replace what an earlier call has written there.")
 @IMAGE_OPTION
 @click.option(

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import click
 
+from thanos_peer.cli.paths import PATH
 from thanos_peer.samples import digests_so_far, features_digest, named, open_table
 
 
 @click.command("features")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 def features_command(file: Path) -> None:
     """Show the names of the features in data file FILE, and digests to compare them by.
 

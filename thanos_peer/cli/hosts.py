@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from thanos_peer.cli.paths import PATH
 from thanos_peer.cli.start import LET_PEERS_RUN
 from thanos_peer.cli.words import Word
 from thanos_peer.deploy.enclosures import NOTHING, enclosures_of
@@ -12,7 +13,7 @@ from thanos_peer.topology import load
 
 
 @click.command("hosts")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @click.option(
     "--only", "steps", type=click.Choice(list(STEPS)), multiple=True, help="Only these steps.  [default: all]"
 )

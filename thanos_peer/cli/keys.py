@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from thanos_peer.cli.paths import PATH
 from thanos_peer.errors import ConfigError
 from thanos_peer.runtime.key_change import change_keys
 from thanos_peer.runtime.security import make_keys, new_pair, read_secret, secret_directory, write_secret
@@ -17,7 +18,7 @@ def keys_group() -> None:
 
 
 @keys_group.command("new")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @click.option("--all", "for_all", is_flag=True, help="FILE is a topology: make keys for all its peers at once.")
 @click.option(
     "--replace",
@@ -59,7 +60,7 @@ def _make_all(file: Path, *, replaces: bool) -> None:
 
 
 @keys_group.command("show")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 def show_command(file: Path) -> None:
     """Print the public key of the secret in FILE."""
     click.echo(f'public_key = "{read_secret(file).public}"')

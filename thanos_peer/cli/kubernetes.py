@@ -10,6 +10,7 @@ import click
 from thanos_peer.block import AgentId
 from thanos_peer.cli.compose import CPUS_OPTION, IMAGE_OPTION, MEMORY_OPTION, warn_of_parquet
 from thanos_peer.cli.directory import enclose, new_directory, remove_stale_files, written_before
+from thanos_peer.cli.paths import PATH
 from thanos_peer.cli.start import LET_PEERS_RUN
 from thanos_peer.cli.words import Word
 from thanos_peer.deploy.containers import Limits, data_path, memory_of, relocated, secrets_of
@@ -21,8 +22,8 @@ from thanos_peer.topology import Topology, load
 
 
 @click.command("kubernetes")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Directory.  [default: NAME.kubernetes]")
+@click.argument("file", type=PATH)
+@click.option("--output", "-o", type=PATH, help="Directory.  [default: NAME.kubernetes]")
 @click.option("--force", is_flag=True, help="Replace what an earlier call has written there.")
 @IMAGE_OPTION
 @MEMORY_OPTION

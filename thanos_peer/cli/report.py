@@ -4,11 +4,12 @@ from pathlib import Path
 
 import click
 
+from thanos_peer.cli.paths import PATH
 from thanos_peer.report import write_report
 
 
 @click.command("report")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PATH)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -17,7 +18,7 @@ from thanos_peer.report import write_report
 @click.option(
     "--topology",
     "file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="The topology file, of a run whose peers were started one by one.  [default: RUN/topology.toml]",
 )
 def report_command(run: Path, out: Path | None, file: Path | None) -> None:

@@ -12,6 +12,7 @@ import click
 from thanos_peer.algorithm.reference import Reference
 from thanos_peer.block import AgentId
 from thanos_peer.cli.numbers import FiniteFloat
+from thanos_peer.cli.paths import PATH
 from thanos_peer.cli.progress import Progress
 from thanos_peer.cli.simulate import Interrupt, default_directory, solve_now_if_possible
 from thanos_peer.cli.start import ALLOW_CODE, SURVIVE
@@ -156,8 +157,8 @@ _GIVE_UP = click.option(
 
 
 @click.command("run")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/NAME-TIME]")
+@click.argument("file", type=PATH)
+@click.option("--out", type=PATH, help="Run directory.  [default: runs/NAME-TIME]")
 @click.option(
     "--reference", is_flag=True, help="Also solve the pooled problem, and report the distance to its X*."
 )
@@ -191,9 +192,9 @@ def run_command(
     if reference:
         solve_now_if_possible(instance)
     launch = Launch(topology, instance, reference, free_ports, every, give_up, survive, quiet)
-    interrupt = Interrupt()
+    interrupt = Interrupt(out := out or default_directory(topology.name))
     interrupt.listen()
-    with RunDirectory(out or default_directory(topology.name), topology, engine="network") as directory:
+    with RunDirectory(out, topology, engine="network") as directory:
         summary = run_network(launch, directory, interrupt)
         directory.write_summary(summary)
     click.echo(f"{summary.in_words()}\n  written to          {directory.path}/")
@@ -202,8 +203,8 @@ def run_command(
 
 
 @click.command("verify")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/NAME-TIME]")
+@click.argument("file", type=PATH)
+@click.option("--out", type=PATH, help="Run directory.  [default: runs/NAME-TIME]")
 @click.option(
     "--results",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -237,9 +238,9 @@ def verify_command(
         compare_with_one_process(instance, results)
         return
     launch = Launch(topology, instance, False, True, 10, give_up, "power", quiet)  # noqa: FBT003
-    interrupt = Interrupt()
+    interrupt = Interrupt(out := out or default_directory(topology.name))
     interrupt.listen()
-    with RunDirectory(out or default_directory(topology.name), topology, engine="network") as directory:
+    with RunDirectory(out, topology, engine="network") as directory:
         directory.write_summary(run_network(launch, directory, interrupt))
     if interrupt.is_asked:
         sys.exit(interrupt.exit_code)

@@ -9,6 +9,7 @@ from types import FrameType
 
 import click
 
+from thanos_peer.cli.paths import PATH
 from thanos_peer.cli.progress import Progress
 from thanos_peer.cli.start import ALLOW_CODE
 from thanos_peer.errors import ConfigError
@@ -22,9 +23,14 @@ STACKED_FROM = 65  # agents; below, agent by agent is quick enough
 
 
 class Interrupt:
-    """The first SIGINT or SIGTERM asks to finish the round; the second ends the process at once."""
+    """The first SIGINT or SIGTERM asks to finish the round; the second ends the process at once.
 
-    def __init__(self) -> None:
+    Args:
+        directory: Where the results are written.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self.number: int | None = None
 
     @property
@@ -44,6 +50,7 @@ class Interrupt:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if self.is_asked:
+            click.echo(f"interrupted again, ending at once; what there is lies in {self._directory}/", err=True)
             sys.exit(128 + number)
         self.number = number
 
@@ -62,8 +69,8 @@ def solve_now_if_possible(instance: Instance) -> None:
 
 
 @click.command("simulate")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/NAME-TIME]")
+@click.argument("file", type=PATH)
+@click.option("--out", type=PATH, help="Run directory.  [default: runs/NAME-TIME]")
 @click.option(
     "--reference", is_flag=True, help="Also solve the pooled problem, and report the distance to its X*."
 )
@@ -101,9 +108,9 @@ def simulate_command(
         raise ConfigError(f"{file} needs phases that --engine stacked does not know; leave it out")
     if reference:
         solve_now_if_possible(instance)
-    interrupt = Interrupt()
+    interrupt = Interrupt(out := out or default_directory(topology.name))
     interrupt.listen()
-    with RunDirectory(out or default_directory(topology.name), topology, engine=engine) as directory:
+    with RunDirectory(out, topology, engine=engine) as directory:
         began, network = time.monotonic(), ENGINES[engine](instance)
         with Progress("simulate", topology.algorithm.max_rounds, silent=quiet) as progress:
             prepare(network, should_stop=lambda: interrupt.is_asked, on_phase=progress.show_phase)

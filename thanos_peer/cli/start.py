@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from thanos_peer.cli.numbers import FiniteFloat
+from thanos_peer.cli.paths import PATH
 from thanos_peer.errors import ConfigError
 from thanos_peer.own_code import check_allowed
 from thanos_peer.runtime.daemon import Options, run_peer
@@ -90,7 +91,7 @@ LET_PEERS_RUN = click.option(  # no variable: what is allowed on this host is no
 @click.option(
     "--topology",
     "file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     required=True,
     envvar="THANOS_PEER_TOPOLOGY",
     show_envvar=True,
@@ -98,21 +99,21 @@ LET_PEERS_RUN = click.option(  # no variable: what is allowed on this host is no
 )
 @click.option(
     "--secret-key",
-    type=click.Path(path_type=Path),
+    type=PATH,
     envvar="THANOS_PEER_SECRET_KEY",
     show_envvar=True,
     help="This peer's secret, as `keys new` makes it.  [default: ID.secret in FILE.keys beside FILE.toml]",
 )
 @click.option(
     "--data",
-    type=click.Path(path_type=Path),
+    type=PATH,
     envvar="THANOS_PEER_DATA",
     show_envvar=True,
     help="This peer's samples: .npy, .npz, .csv, .tsv, .txt or .parquet.  [default: as in the topology]",
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     envvar="THANOS_PEER_OUT",
     show_envvar=True,
     help="Run directory.  [default: runs/NAME]",
@@ -142,7 +143,7 @@ LET_PEERS_RUN = click.option(  # no variable: what is allowed on this host is no
 )
 @click.option(
     "--state",
-    type=click.Path(path_type=Path),
+    type=PATH,
     envvar="THANOS_PEER_STATE",
     show_envvar=True,
     help="Directory of the checkpoints that a restart goes on from.  [default: OUT.state]",

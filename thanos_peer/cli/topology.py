@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from thanos_peer.cli.numbers import FiniteFloat
+from thanos_peer.cli.paths import PATH
 from thanos_peer.errors import ConfigError
 from thanos_peer.phases import Averaging, Phase
 from thanos_peer.plots import draw_topology
@@ -95,7 +96,7 @@ def new_command(
 
 
 @topology_group.command("check")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @click.option("--id", "agent", type=click.IntRange(min=0), help="Check the data file of this peer only.")
 def check_command(file: Path, agent: int | None) -> None:
     """Check topology FILE, and print what follows from it.
@@ -114,7 +115,7 @@ def check_command(file: Path, agent: int | None) -> None:
 
 
 @topology_group.command("draw")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @click.option(
     "--output",
     "-o",

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import click
 
+from thanos_peer.cli.paths import PATH
 from thanos_peer.errors import ConfigError
 from thanos_peer.loadings.result import find_result, load_result
 from thanos_peer.loadings.transform import transform_file
 
 
 @click.command("transform")
-@click.argument("result", type=click.Path(path_type=Path))
-@click.argument("samples", type=click.Path(path_type=Path))
+@click.argument("result", type=PATH)
+@click.argument("samples", type=PATH)
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A .csv or .npy file."
 )

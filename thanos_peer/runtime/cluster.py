@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import shlex
 import signal
 import socket
 import time
@@ -210,8 +211,21 @@ class Cluster:
             if code not in (None, 0):
                 lines = self.files[i].log.read_text(encoding="utf-8", errors="replace").splitlines()
                 raise PeerFailedError(
-                    agent=i, exit_code=code if code > 0 else 128 - code, last_words=lines[-LAST_LINES:]
+                    agent=i,
+                    exit_code=code if code > 0 else 128 - code,
+                    last_words=lines[-LAST_LINES:],
+                    go_on="" if self._survive == "nothing" else self._command_to_go_on(),
                 )
+
+    def _command_to_go_on(self) -> str:
+        """For any peer, which stands there as I."""
+        words = ["thanos-peer", "start", "--id", "I", "--topology", str(self._topology.file)]
+        words += ["--out", str(self._out), "--state", str(self.state)]
+        if self._topology.has_keys and self._secrets != secret_directory(self._topology.file):
+            words += ["--secret-key", str(self._secrets / "I.secret")]
+        for allowed in self._topology.allowed_code:
+            words += ["--allow-code", allowed]
+        return shlex.join(words)
 
     def glimpses(self) -> Iterator[Glimpse]:
         """The rounds that all peers have reported since the last call, in order."""

@@ -1,0 +1,7 @@
+"""Paths on the command line."""
+
+from pathlib import Path
+
+import click
+
+PATH = click.Path(path_type=Path, readable=False)  # whoever reads it says what is wrong with it, in one line
