@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from runtime.processes import (
+    PATIENCE,
     assert_same_bits,
     command,
     ended_afterwards,
@@ -39,6 +40,11 @@ def start_some(command, *rest, **options):
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
     return start(command, *rest, **options)
 subprocess.Popen = start_some
+"""
+SLOW_FORKS = f"""
+import os, sys, time
+if "nursery" in sys.orig_argv:
+    os.fork = lambda: time.sleep({PATIENCE})
 """
 KILLED_BY_FORKING = """
 import os, sys
@@ -172,6 +178,21 @@ def test_an_interrupted_request_is_not_answered_to_another(tmp_path):
     assert ended(nursery.start(["--nonsense"], log)) == 2
     nursery.close()
     assert "Usage: thanos-peer start" in log.read_text()
+
+
+def test_a_peer_whose_making_was_interrupted_has_ended(tmp_path):
+    nursery = Nursery(environment_with(SLOW_FORKS, tmp_path / "slow"))
+    peer, before = nursery.start(["--help"], tmp_path / "log"), signal.getsignal(signal.SIGALRM)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 5.0)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            peer.wait()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert peer.poll() == 3
+    peer.send_signal(signal.SIGTERM)
+    nursery.close()
 
 
 def test_the_numbers_that_numpy_draws_by_itself_differ_from_peer_to_peer(tmp_path):

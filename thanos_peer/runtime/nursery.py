@@ -174,6 +174,9 @@ class Nursery:
             except OSError as error:
                 file.write(f"Error: no process can be made for this peer: {error.strerror}\n".encode())
                 peer.never_be_born(_NO_PROCESS)
+            except BaseException:
+                peer.never_be_born(_NO_PROCESS)
+                raise
 
     def _fork(self, arguments: list[str], log: IO[bytes]) -> Forked | None:
         """Have a peer forked; None if that cannot be."""
