@@ -7,10 +7,12 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
 import pytest
+import zmq
 from runtime.processes import (
     PATIENCE,
     assert_same_bits,
@@ -24,6 +26,7 @@ from runtime.processes import (
 )
 
 from thanos_peer.results import PeerFiles
+from thanos_peer.runtime.cluster import free_ports
 
 # Peers that take for ever to start; the launcher does not.
 LATE_PEERS = f"import sys, time\ntime.sleep({PATIENCE} if 'nursery' in sys.orig_argv else 0)\n"
@@ -223,3 +226,14 @@ def test_a_directory_with_results_is_refused(tmp_path):
     assert done.returncode == 3
     assert "exists already" in done.stderr
     assert list((tmp_path / "run").iterdir()) == [tmp_path / "run" / "precious"]
+
+
+def test_free_ports_are_kept_for_the_peers_until_they_listen():
+    ports = free_ports(8)
+    assert not set(ports) & set(free_ports(100))
+    with zmq.Context() as context:
+        for port in ports:
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", port))
+            with context.socket(zmq.PULL) as inbox:
+                inbox.bind(f"tcp://127.0.0.1:{port}")

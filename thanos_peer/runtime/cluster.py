@@ -44,7 +44,7 @@ def _environment() -> dict[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody uses right now.
+    """Ports of this machine that nobody uses right now, kept for some time from whoever looks for one too.
 
     They are none of those that systems give to outgoing connections: one of these could take a port before its
     peer listens there.
@@ -53,10 +53,23 @@ def free_ports(count: int) -> list[int]:
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            _keep(probe)
             ports.append(port)
         if len(ports) == count:
             return ports
     raise ConfigError(f"{count} free ports are needed, but there are {len(ports)} from {PORTS[0]} to {PORTS[-1]}")
+
+
+def _keep(port: socket.socket) -> None:
+    """Have the system remember a connection to this port: then only who asks for it, as ZeroMQ does, gets it.
+
+    So it is for a minute or so (TIME_WAIT) after a connection that was ended first at this end.
+    """
+    port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # only now: before, it would have got a kept one
+    port.listen(1)
+    with socket.create_connection(port.getsockname(), timeout=1.0) as there:
+        port.accept()[0].close()
+        there.recv(1)
 
 
 def with_ports(
