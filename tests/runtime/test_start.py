@@ -16,6 +16,7 @@ from runtime.processes import (
     assert_same_bits,
     command,
     ended_afterwards,
+    environment_with,
     give_keys,
     own_name,
     said,
@@ -393,3 +394,43 @@ def test_status_is_asked_of_the_peer_itself(tmp_path):
     assert f"peer 0 of {pair.name}: round 0 of at most 60" in asked.stdout
     assert "for peer 1 at" in asked.stdout
     assert "peer 1: no answer" in asked.stdout
+
+
+def test_a_neighbor_that_is_lost_under_way_is_given_up_and_the_results_are_kept(tmp_path):
+    topology, out = write_topology(tmp_path / "net.toml", "path", 2, max_rounds=10**7), tmp_path / "run"
+    peers = [start_peer(topology, i, out, "--give-up-after", 2, "--keep-every", 10) for i in range(2)]
+    with ended_afterwards(*peers):
+        file = PeerFiles(out, topology, 0).trajectory
+        wait_until(
+            lambda: file.exists() and file.stat().st_size > 20 * topology.payload_per_message, "rounds pass"
+        )
+        peers[1].kill()
+        assert peers[0].wait(60) == 6
+    assert "gave up after 2 s" in said(out, 0)
+    assert "for peer 1 at" in said(out, 0)
+    facts = json.loads(PeerFiles(out, topology, 0).facts.read_text(encoding="utf-8"))
+    assert facts["round"] > 10
+    with np.load(PeerFiles(out, topology, 0).result, allow_pickle=False) as kept:
+        assert np.isfinite(kept["X"]).all()
+
+
+SLOW_TO_LOAD = """
+import pathlib, sys, time
+if "start" in sys.orig_argv:
+    import thanos_peer.runtime.daemon as daemon
+    def load(*arguments):
+        pathlib.Path({here!r}).touch()
+        time.sleep(100)
+    daemon.share_of = load
+"""
+
+
+def test_a_peer_that_still_loads_ends_with_its_launcher(pair, tmp_path):
+    slow = environment_with(SLOW_TO_LOAD.format(here=str(tmp_path / "loads")), tmp_path / "slow")
+    peer = start_peer(pair, 0, tmp_path / "run", "--end-with-stdin", stdin=subprocess.PIPE, env=slow)
+    with ended_afterwards(peer):
+        wait_until((tmp_path / "loads").exists, "it loads")
+        time.sleep(0.5)
+        assert peer.poll() is None
+        peer.stdin.close()
+        assert peer.wait(20) == 143

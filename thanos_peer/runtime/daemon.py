@@ -89,6 +89,8 @@ def run_peer(topology: Topology, agent_id: AgentId, options: Options, signals: S
     bind = options.bind or topology.peers[agent_id].bind or topology.peers[agent_id].address
     check_in_the_clear(topology, agent_id, bind, options.status)
     credentials = credentials_of(topology, agent_id, options.secret)
+    if options.ends_with_stdin:
+        signals.end_with(sys.stdin.fileno())
     prefer_long_turns()
     allow_many_files()
     directory = options.state or options.out.with_name(f"{options.out.name}.state")

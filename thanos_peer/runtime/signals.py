@@ -5,11 +5,14 @@ by then nobody hears of.
 """
 
 import os
+import select
 import signal
+import threading
 from collections.abc import Callable
 from types import FrameType
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
+LOOK_MS = 200
 
 
 class Signals:
@@ -21,11 +24,24 @@ class Signals:
 
     def __init__(self) -> None:
         self.heard: list[int] = []
+        self._listens = threading.Event()
         self._on_first: Callable[[int], None] | None = None
+
+    def end_with(self, pipe: int) -> None:
+        """Until this listens, end the process as SIGTERM would if the other end of a pipe is closed."""
+        threading.Thread(target=self._end_with, args=(pipe,), daemon=True).start()
+
+    def _end_with(self, pipe: int) -> None:
+        ends = select.poll()
+        ends.register(pipe, 0)  # for that alone, which is always told
+        while not self._listens.is_set():
+            if ends.poll(LOOK_MS):
+                os._exit(128 + signal.SIGTERM)
 
     def listen(self, on_first: Callable[[int], None]) -> None:
         """Call this at the first signal, from within whatever is being done, and end the process at the second."""
         self._on_first = on_first
+        self._listens.set()
         self._take_over()
 
     def only_note(self) -> None:
