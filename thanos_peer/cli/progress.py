@@ -3,16 +3,19 @@
 import shutil
 import sys
 import time
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import click
 
+from thanos_peer.block import AgentId
 from thanos_peer.simulate import Row
 
 QUIET_SECONDS = 5.0
 PHASE_SECONDS = 0.2  # between two looks at a phase, on a terminal
-BAR = 16  # columns
+BAR, SHORT_BAR = 16, 4  # columns
+WIDE = 140  # columns of a terminal that has room for a whole line with the longer bar
 
 
 class Progress:
@@ -28,7 +31,8 @@ class Progress:
         self._label, self._total, self._silent = label, total, silent
         self._done, self._last_shown = 0, time.monotonic()
         self._bar: Any = None
-        self._note = ""
+        self._columns = BAR if shutil.get_terminal_size().columns >= WIDE else SHORT_BAR
+        self._network: Network | None = None
 
     def __enter__(self) -> Self:
         if not self._silent and sys.stderr.isatty():
@@ -36,10 +40,8 @@ class Progress:
                 length=self._total,
                 label=self._label,
                 file=sys.stderr,
-                item_show_func=lambda row: (
-                    None if row is None else self._fitting(f"{describe(row)}  {self._note}")
-                ),
-                width=BAR,
+                item_show_func=lambda row: None if row is None else self._fitting(row),
+                width=self._columns,
                 show_eta=False,
                 update_min_steps=max(1, self._total // 500),
             ).__enter__()
@@ -51,10 +53,12 @@ class Progress:
         if self._bar is not None:
             self._bar.__exit__(kind, error, trace)
 
-    def _fitting(self, text: str) -> str:
-        """As many parts of a text as the terminal has room for beside the bar; half a number would mislead."""
-        room = shutil.get_terminal_size().columns - BAR - len(self._label) - len("  []  100%  ") - 1
-        parts = text.split("  ")
+    def _fitting(self, row: Row) -> str:
+        """A row in words, or else in short, as far as there is room for it; half a number would mislead."""
+        room = shutil.get_terminal_size().columns - self._columns - len(self._label) - len("  []  100%  ") - 1
+        parts = describe(row, self._network)
+        if len("  ".join(parts)) > room:
+            parts = describe_in_short(row, self._network)
         while parts and len("  ".join(parts)) > room:
             parts.pop()
         return "  ".join(parts)
@@ -72,22 +76,45 @@ class Progress:
             self._bar.render_progress()
             self._bar.label = self._label
 
-    def show(self, row: Row, *, rounds: int, note: str = "") -> None:
+    def show(self, row: Row, *, rounds: int, network: "Network | None" = None) -> None:
         """Note that `rounds` more rounds are done, the last of which is `row`."""
         self._done += rounds
-        self._note = note
+        self._network = network
         if self._bar is not None:
             self._bar.update(rounds, row)
         elif not self._silent and time.monotonic() - self._last_shown >= QUIET_SECONDS:
             self._last_shown = time.monotonic()
-            click.echo(
-                f"{self._label} {self._done}/{self._total}  {describe(row)}  {self._note}".rstrip(), err=True
-            )
+            said = "  ".join(describe(row, self._network))
+            click.echo(f"{self._label} {self._done}/{self._total}  {said}", err=True)
 
 
-def describe(row: Row) -> str:
+@dataclass(frozen=True)
+class Network:
+    """What there is to say of peers besides their numbers: rounds per second, and whom others wait for."""
+
+    speed: float
+    slowest: AgentId | None
+
+
+def describe(row: Row, network: Network | None = None) -> list[str]:
     """A row in a few words."""
-    return (
-        f"round {row.round}  feasibility {row.feasibility:.1e}  consensus {row.consensus:.1e}  "
-        f"objective {row.objective:.6g}"
-    )
+    return [
+        f"round {row.round}",
+        f"feasibility {row.feasibility:.1e}",
+        f"consensus {row.consensus:.1e}",
+        f"objective {row.objective:.6g}",
+        *([] if network is None else [f"{network.speed:.0f} rounds/s"]),
+        *([] if network is None or network.slowest is None else [f"slowest peer {network.slowest}"]),
+    ]
+
+
+def describe_in_short(row: Row, network: Network | None = None) -> list[str]:
+    """A row in the fewest."""
+    return [
+        f"{row.round}",
+        *([] if network is None else [f"{network.speed:.0f}/s"]),
+        f"feas {row.feasibility:.0e}",
+        f"cons {row.consensus:.0e}",
+        f"obj {row.objective:.5g}",
+        *([] if network is None or network.slowest is None else [f"slow {network.slowest}"]),
+    ]

@@ -13,7 +13,7 @@ from thanos_peer.algorithm.reference import Reference
 from thanos_peer.block import AgentId
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
-from thanos_peer.cli.progress import Progress
+from thanos_peer.cli.progress import Network, Progress
 from thanos_peer.cli.simulate import Interrupt, default_directory, solve_now_if_possible
 from thanos_peer.cli.start import ALLOW_CODE, SURVIVE
 from thanos_peer.errors import ConfigError
@@ -21,7 +21,7 @@ from thanos_peer.preparation import outline
 from thanos_peer.problem import Instance, build
 from thanos_peer.results import NetworkOutcome, RunDirectory, Summary, has_outcome, load_outcome, summarize
 from thanos_peer.runtime.cluster import Cluster, free_ports, prepare
-from thanos_peer.simulate import AgentNetwork, Ending, Row, measure
+from thanos_peer.simulate import AgentNetwork, Ending, measure
 from thanos_peer.simulate.network import Glimpse
 from thanos_peer.topology import Topology, load
 
@@ -105,9 +105,8 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
                 first_seen = first_seen or time.monotonic() - LOOK
                 row = measure(glimpse, launch.instance, launch.reference(glimpse))
                 directory.append(row)
-                progress.show(
-                    row, rounds=row.round - shown, note=_note(cluster, row, time.monotonic() - first_seen)
-                )
+                speed = row.round / (time.monotonic() - first_seen)
+                progress.show(row, rounds=row.round - shown, network=Network(speed, cluster.slowest()))
             if interrupt.is_asked and parting is None:
                 parting = Parting(cluster)
             if parting is None:
@@ -130,12 +129,6 @@ def _show_phase(cluster: Cluster, progress: Progress, topology: Topology) -> Non
     """Before and after the phase that minimises there is no glimpse of the peers."""
     if len(outline(topology)) > 1 and (phase := cluster.phase()) and phase[0] != topology.algorithm.method:
         progress.show_phase(*phase)
-
-
-def _note(cluster: Cluster, row: Row, seconds: float) -> str:
-    slowest = cluster.slowest()
-    behind = "" if slowest is None else f"  slowest peer {slowest}"
-    return f"{row.round / seconds:.0f} rounds/s{behind}"
 
 
 _FREE_PORTS = click.option(
