@@ -12,6 +12,7 @@ from runtime.processes import (
     command,
     ended_afterwards,
     environment_with,
+    is_alive,
     wait_until,
     write_topology,
 )
@@ -36,7 +37,7 @@ NO_PROGRAM = """
 import subprocess
 start = subprocess.Popen
 def start_some(command, *rest, **options):
-    if "start" in command:
+    if set(command) & set("{words}".split()):
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
     return start(command, *rest, **options)
 subprocess.Popen = start_some
@@ -120,11 +121,12 @@ def test_a_peer_that_it_cannot_fork_is_a_new_program(ring, tmp_path, in_first):
     assert_same_bits(tmp_path / "run", ring)
 
 
-def test_a_peer_that_no_process_can_be_made_for_is_named(ring, tmp_path):
-    none = environment_with(NO_THIRD_PEER.format(in_first=True) + NO_PROGRAM, tmp_path / "none")
-    done = finish(ring, tmp_path / "run", none)
+@pytest.mark.parametrize(("words", "first"), [("start", 2), ("nursery start", 0)])
+def test_a_peer_that_no_process_can_be_made_for_is_named(ring, tmp_path, words, first):
+    fault = NO_THIRD_PEER.format(in_first=True) + NO_PROGRAM.format(words=words)
+    done = finish(ring, tmp_path / "run", environment_with(fault, tmp_path / "none"))
     assert done.returncode == 3
-    assert "peer 2 ended with exit code 3" in done.stderr
+    assert f"peer {first} ended with exit code 3" in done.stderr
     assert "no process can be made for this peer: Resource temporarily unavailable" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -139,8 +141,8 @@ def test_if_it_is_gone_before_there_are_peers_they_are_new_programs(ring, tmp_pa
 
 def test_if_it_is_gone_while_it_makes_a_peer_the_run_ends_and_says_so(ring, tmp_path):
     done = finish(ring, tmp_path / "run", environment_with(KILLED_BY_FORKING, tmp_path / "killed"))
-    assert done.returncode == 128 + signal.SIGKILL
-    assert "the process that peers are forked from has ended while it made this one" in done.stderr
+    assert done.returncode == 3
+    assert "the process that peers are forked from has ended, or does not answer" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -195,6 +197,27 @@ def test_a_peer_whose_making_was_interrupted_has_ended(tmp_path):
     nursery.close()
 
 
+def test_a_peer_whose_log_cannot_be_written_has_ended(tmp_path):
+    nursery = Nursery(os.environ)
+    peer = nursery.start(["--help"], tmp_path / "nowhere" / "log")
+    with pytest.raises(FileNotFoundError):
+        peer.wait()
+    assert peer.poll() == 3
+    peer.send_signal(signal.SIGTERM)
+    nursery.close()
+
+
+def test_once_it_is_dead_peers_are_new_programs(tmp_path):
+    nursery, log = Nursery(os.environ), tmp_path / "log"
+    assert ended(nursery.start(["--help"], log)) == 0
+    pid = nursery_of(os.getpid())
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid), "it is dead")
+    assert ended(nursery.start(["--nonsense"], log)) == 2
+    nursery.close()
+    assert "No such option '--nonsense'" in log.read_text()
+
+
 def test_the_numbers_that_numpy_draws_by_itself_differ_from_peer_to_peer(tmp_path):
     """All peers of a run have the memory of one process; whoever adds noise to their own must not share it."""
     nursery, drawn = Nursery(environment_with(DRAWS_AT_THE_END, tmp_path / "draws")), set()
@@ -210,7 +233,7 @@ def test_the_numbers_that_numpy_draws_by_itself_differ_from_peer_to_peer(tmp_pat
 def test_standard_files_that_are_closed_are_not_mistaken_for_others(ring, tmp_path, closed):
     numbers = [int(number) for number in closed.split(",")]
     done = subprocess.run(
-        command("run", ring.file, "--out", tmp_path / "run", "--free-ports", "--quiet"),
+        command("run", ring.file, "--out", tmp_path / "run", "--free-ports"),
         check=False,
         preexec_fn=lambda: [os.close(number) for number in numbers],
         timeout=120,

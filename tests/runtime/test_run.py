@@ -189,10 +189,10 @@ def test_a_peer_that_fails_stops_the_run_and_is_named_with_its_last_words(endles
     assert not processes_with(tmp_path / "run")
 
 
-@pytest.mark.parametrize("has_keys", [True, False])
-def test_a_killed_peer_stops_the_run_which_goes_on_by_the_command_that_is_named(tmp_path, has_keys):
+@pytest.mark.parametrize(("has_keys", "options"), [(True, ["--free-ports"]), (True, []), (False, [])])
+def test_a_killed_peer_stops_the_run_which_goes_on_by_the_command_that_is_named(tmp_path, has_keys, options):
     topology = write_topology(tmp_path / "net.toml", "ring", 4, max_rounds=6000, has_keys=has_keys)
-    launcher = launch(topology, tmp_path / "a run", "--quiet")
+    launcher = launch(topology, tmp_path / "a run", "--quiet", *options)
     with ended_afterwards(launcher):
         pids = peers_of(launcher, 4)
         wait_until(lambda: are_stepping(tmp_path / "a run", topology), "rounds pass")

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from types import FrameType
 
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -32,8 +33,10 @@ def _open_standard_files() -> None:
     for number in range(3):
         try:
             os.fstat(number)
-        except OSError:
+        except OSError:  # Python has none in its place
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003 - it takes the lowest number
+            name = ("stdin", "stdout", "stderr")[number]
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
 def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001

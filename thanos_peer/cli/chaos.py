@@ -55,7 +55,7 @@ def chaos_command(
             file = directory.path / "topology.toml"
             # encrypted messages cannot be dropped or doubled one by one: that would cut the connection
             readdressed, secrets = prepare(topology, file, proxies.ports, binds, makes_keys=False)
-            with Cluster(readdressed, directory.path, secrets, keep_every=1) as cluster:
+            with Cluster(readdressed, directory.path, secrets, keep_every=1, lasts=False) as cluster:
                 chaos = Chaos(cluster, proxies, schedule, tell=_say_nothing if quiet else _say)
                 chaos.run()
     struck = ", ".join(f"{count} x {kind}" for kind, count in sorted(chaos.struck.items())) or "nothing"

@@ -28,7 +28,7 @@ def nursery_command(context: click.Context, channel: int, room: str) -> None:  #
     """Fork a peer whenever the launcher asks for one, until it is gone; it is `run` that needs this."""
     try:
         launcher = socket.socket(fileno=channel)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, ValueError) as error:
         raise click.UsageError("it is for `thanos-peer run` to start this") from error
     _show_as(["thanos-peer", "nursery"])
     for name in LOADED_LATE:

@@ -1,5 +1,6 @@
 """`thanos-peer simulate`: a whole network in this process."""
 
+import contextlib
 import signal
 import sys
 import time
@@ -50,7 +51,12 @@ class Interrupt:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if self.is_asked:
-            click.echo(f"interrupted again, ending at once; what there is lies in {self._directory}/", err=True)
+            with contextlib.suppress(
+                OSError, RuntimeError
+            ):  # nobody reads it, or it comes while a line is written
+                click.echo(
+                    f"interrupted again, ending at once; what there is lies in {self._directory}/", err=True
+                )
             sys.exit(128 + number)
         self.number = number
 

@@ -53,8 +53,8 @@ def free_ports(count: int) -> list[int]:
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            _keep(probe)
             ports.append(port)
+            _keep(probe)
         if len(ports) == count:
             return ports
     raise ConfigError(f"{count} free ports are needed, but there are {len(ports)} from {PORTS[0]} to {PORTS[-1]}")
@@ -147,6 +147,7 @@ class Cluster:
         keep_every: Rounds between two glimpses.
         give_up: Seconds after which a waiting peer gives up; None never.
         survive: What a peer comes back from, if it is started again: "power", "kill" or "nothing".
+        lasts: Whether peers could go on at their addresses when this is over; not so behind proxies.
     """
 
     def __init__(
@@ -158,9 +159,10 @@ class Cluster:
         keep_every: int,
         give_up: float | None = None,
         survive: str = "power",
+        lasts: bool = True,
     ) -> None:
         self._topology, self._out, self._keep_every, self._give_up = topology, out, keep_every, give_up
-        self._secrets, self._survive = secrets, survive
+        self._secrets, self._survive, self._lasts = secrets, survive, lasts
         self.files = [PeerFiles(out, topology, i) for i in range(topology.d)]
         self._nursery: Nursery
         self._processes: list[Offspring] = []
@@ -227,7 +229,7 @@ class Cluster:
                     agent=i,
                     exit_code=code if code > 0 else 128 - code,
                     last_words=lines[-LAST_LINES:],
-                    go_on="" if self._survive == "nothing" else self._command_to_go_on(),
+                    go_on=self._command_to_go_on() if self._lasts and self._survive != "nothing" else "",
                 )
 
     def _command_to_go_on(self) -> str:

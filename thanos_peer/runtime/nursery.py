@@ -28,7 +28,7 @@ _PATIENCE: Final = 120.0  # seconds that it may take to be ready, or to answer, 
 _GRACE: Final = 5.0  # seconds in which it ends by itself, and says what was wrong
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _NO_PROCESS: Final = 3  # the exit code of a wrong setting, as that of a limit is
-_LOST: Final = "the process that peers are forked from has ended while it made this one; run it again"
+_LOST: Final = "the process that peers are forked from has ended, or does not answer, while it makes this one"
 Environment: TypeAlias = Mapping[str, str]
 
 
@@ -119,20 +119,27 @@ class Nursery:
         self._is_ready, self._ready_until = False, time.monotonic() + _PATIENCE
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it does not hear how a child has ended
         if forks and _adopts_orphans():
-            self._open()
+            with contextlib.suppress(OSError):  # then each peer is tried as a new program
+                self._channel = self._open()
 
-    def _open(self) -> None:
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._channel.settimeout(_PATIENCE)
+    def _open(self) -> socket.socket:
+        """Start the process that forks; returns this end of what joins both."""
+        channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel.settimeout(_PATIENCE)
         with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - our own command
-                [*_PROGRAM, "nursery", str(theirs.fileno()), " " * _ROOM],  # which that process overwrites
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                process_group=0,
-                env=self._environment,
-            )
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - our own command
+                    [*_PROGRAM, "nursery", str(theirs.fileno()), " " * _ROOM],  # which that process overwrites
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    process_group=0,
+                    env=self._environment,
+                )
+            except OSError:
+                channel.close()
+                raise
+        return channel
 
     def close(self) -> None:
         """Let nobody else be born, and end the process that forks; those that are there it does not touch."""
@@ -149,7 +156,7 @@ class Nursery:
 
     def forget(self, peer: Offspring) -> None:
         """Do not have it forked."""
-        del self._unborn[peer]
+        self._unborn.pop(peer, None)
 
     def tend(self) -> None:
         """Have those made that are yet to be born, if it is clear by whom; does not wait for that."""
@@ -165,18 +172,15 @@ class Nursery:
             self._make(peer, arguments, log)
 
     def _make(self, peer: Offspring, arguments: list[str], log: Path) -> None:
+        peer.never_be_born(_NO_PROCESS)  # unless all goes well
         with log.open("ab") as file:
             try:
                 peer.be_born(self._fork(arguments, file) or self._start_program(arguments, file))
             except _LostError:
                 file.write(f"Error: {_LOST}\n".encode())
-                peer.never_be_born(self._do_without(_GRACE))
+                self._do_without(_GRACE)
             except OSError as error:
                 file.write(f"Error: no process can be made for this peer: {error.strerror}\n".encode())
-                peer.never_be_born(_NO_PROCESS)
-            except BaseException:
-                peer.never_be_born(_NO_PROCESS)
-                raise
 
     def _fork(self, arguments: list[str], log: IO[bytes]) -> Forked | None:
         """Have a peer forked; None if that cannot be."""
@@ -231,23 +235,23 @@ class Nursery:
             env=self._environment,
         )
 
-    def _do_without(self, grace: float = 0.0) -> int:
-        """End the process that forks; returns its exit code, negative if a signal ended it, and never 0.
+    def _do_without(self, grace: float = 0.0) -> None:
+        """End the process that forks.
 
         Args:
             grace: Seconds in which it may end by itself, and say what was wrong.
         """
-        if self._process is None:
-            return _NO_PROCESS
+        if self._process is None or self._channel is None:
+            return
         if not grace:
             self._process.kill()
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        self._channel.close()
+        self._channel = None
         try:
-            return self._process.wait(grace or None) or _NO_PROCESS
+            self._process.wait(grace or None)
         except subprocess.TimeoutExpired:
-            return self._do_without()
+            self._process.kill()
+            self._process.wait()
 
 
 class _LostError(Exception):
