@@ -3,12 +3,13 @@
 python benchmarks/rounds.py [--peers 8 --peers 32] [--repeats 3]
 
 "Bare" peers speak in the clear and save nothing, as the ranks do; as they come, they are encrypted and survive
-power cuts. "A loop over ZeroMQ" exchanges, steps and does nothing else (bare_loop.py): what the transport costs,
-and as far as a peer could get. Needs Open MPI (`mpirun`) and the extra `bench`; without them only our own figures
-are printed. All contestants run the same topology (Erdos-Renyi 0.5, n = 10, p = 3) with the same step, a process
-per agent; which of them end with the same bits is said. "Not told to yield" is what a host file with a slot per
-agent gives: ranks that wait, spin (told that the host has fewer cores than ranks, Open MPI yields by itself).
-Ratios of one sitting are what counts; the figures are this machine's, at this hour.
+power cuts; both are forked, as `run` does it. "A loop over ZeroMQ" exchanges, steps and does nothing else
+(bare_loop.py): what the transport costs, and as far as a peer could get. Needs Open MPI (`mpirun`) and the extra
+`bench`; without them only our own figures are printed. All contestants run the same topology (Erdos-Renyi 0.5, n
+= 10, p = 3) with the same step, a process per agent; which of them end with the same bits is said. "Not told to
+yield" is what a host file with a slot per agent gives: ranks that wait, spin (told that the host has fewer cores
+than ranks, Open MPI yields by itself). Ratios of one sitting are what counts; the figures are this machine's, at
+this hour.
 """
 
 import importlib.util

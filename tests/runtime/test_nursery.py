@@ -3,11 +3,11 @@
 import os
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 from runtime.processes import (
-    PATIENCE,
     assert_same_bits,
     command,
     ended_afterwards,
@@ -42,10 +42,13 @@ def start_some(command, *rest, **options):
     return start(command, *rest, **options)
 subprocess.Popen = start_some
 """
-SLOW_FORKS = f"""
-import os, sys, time
+SLOW_FORKS = """
+import os, pathlib, sys, time
+def fork():
+    pathlib.Path({here!r}).touch()
+    time.sleep(100)
 if "nursery" in sys.orig_argv:
-    os.fork = lambda: time.sleep({PATIENCE})
+    os.fork = fork
 """
 KILLED_BY_FORKING = """
 import os, sys
@@ -171,7 +174,7 @@ def test_an_interrupted_request_is_not_answered_to_another(tmp_path):
     assert ended(nursery.start(["--help"], log)) == 0  # so it is ready
     os.kill(nursery_of(os.getpid()), signal.SIGSTOP)
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    signal.setitimer(signal.ITIMER_REAL, 1.0)
     try:
         with pytest.raises(KeyboardInterrupt):
             nursery.start(["--help"], log)
@@ -183,14 +186,22 @@ def test_an_interrupted_request_is_not_answered_to_another(tmp_path):
 
 
 def test_a_peer_whose_making_was_interrupted_has_ended(tmp_path):
-    nursery = Nursery(environment_with(SLOW_FORKS, tmp_path / "slow"))
+    is_forking = tmp_path / "forks"
+    nursery = Nursery(environment_with(SLOW_FORKS.format(here=str(is_forking)), tmp_path / "slow"))
     peer, before = nursery.start(["--help"], tmp_path / "log"), signal.getsignal(signal.SIGALRM)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 5.0)
+
+    def interrupt_it():
+        wait_until(is_forking.exists, "it forks")
+        os.kill(os.getpid(), signal.SIGALRM)
+
+    interrupting = threading.Thread(target=interrupt_it)
+    interrupting.start()
     try:
         with pytest.raises(KeyboardInterrupt):
             peer.wait()
     finally:
+        interrupting.join()
         signal.signal(signal.SIGALRM, before)
     assert peer.poll() == 3
     peer.send_signal(signal.SIGTERM)

@@ -19,12 +19,13 @@ def main() -> None:
         signal.signal(signal.SIGTERM, _end)
     for variable in _THREADS:
         os.environ.setdefault(variable, "1")
-    on_interrupt = signal.getsignal(signal.SIGINT)
-    if on_interrupt is signal.default_int_handler:  # and not one that ignores it
+    is_interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # and does not ignore it
+    if is_interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # while it loads, there is nothing to say
     from thanos_peer.cli.app import app  # noqa: PLC0415 - numpy reads the variables when it is loaded
 
-    signal.signal(signal.SIGINT, on_interrupt)
+    if is_interruptible:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     app(prog_name="thanos-peer")
 
 

@@ -129,10 +129,7 @@ def _show_as(words: Sequence[str]) -> None:
 
     with contextlib.suppress(OSError, ValueError, IndexError):  # then it shows another
         fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
-        start, end = (
-            int(fields[45]),
-            int(fields[46]),
-        )  # of the command, as Linux numbers what it tells of a process
+        start, end = int(fields[45]), int(fields[46])  # where the command stands: arg_start and arg_end
         if 0 < start < end:
             shown = b"\0".join(map(os.fsencode, words))[: end - start - 1]
             ctypes.memmove(start, shown.ljust(end - start, b"\0"), end - start)

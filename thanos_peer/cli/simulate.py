@@ -51,12 +51,9 @@ class Interrupt:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if self.is_asked:
-            with contextlib.suppress(
-                OSError, RuntimeError
-            ):  # nobody reads it, or it comes while a line is written
-                click.echo(
-                    f"interrupted again, ending at once; what there is lies in {self._directory}/", err=True
-                )
+            words = f"interrupted again, ending at once; what there is lies in {self._directory}/"
+            with contextlib.suppress(OSError, RuntimeError):  # nobody reads, or a line is being written
+                click.echo(words, err=True)
             sys.exit(128 + number)
         self.number = number
 
