@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from thanos_peer.algorithm.objectives import Objective, SparsePCA
-from thanos_peer.algorithm.regularizers import Regularizer, envelope_gradient
-from thanos_peer.algorithm.stiefel import infeasibility, norm, proj
+from thanos_peer.algorithm.regularizers import Regularizer, Subdifferentiable, envelope_gradient
+from thanos_peer.algorithm.stiefel import infeasibility, norm, proj, sym
+from thanos_peer.algorithm.tangent import tangent_step
 from thanos_peer.block import Matrix
 
 
@@ -44,6 +45,62 @@ class Stationarity:
     def epsilon(self) -> float:
         """The smallest epsilon for which X is certified to be a first-order epsilon-stationary point."""
         return max(self.gradient, self.prox_gap, self.infeasibility)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How far a point is from a stationary point of the non-smooth problem (1).
+
+    Attributes:
+        distance: At least the least ||proj_X(G + S)||_F + L ||Y - X||_F over all Y and subgradients S of g at Y:
+            X is stationary in the sense of Def. 3, with Y_i = Y, up to this.
+        relative: The same divided by the Lipschitz constant of the gradient of f.
+        infeasibility: ||X'X - I||_F.
+    """
+
+    distance: float
+    relative: float
+    infeasibility: float
+
+
+def certificate(X: Matrix, G: Matrix, g: Regularizer, lipschitz: float) -> Certificate:
+    """How far X, (n, p), is from stationary: the smaller of two numbers that both are upper bounds (Def. 3).
+
+    With Y_i = X: any subgradient S of g at X gives ||proj_X(G + S)||_F. A good S follows from the multiplier of a
+    tangent step from X: the one nearest to -(G + X L). Then S and L improve each other. This is tight where X has
+    exact zeros. An X with tiny entries in place of zeros has no good S.
+
+    With Y_i = Z, the end of the tangent step: S is the subgradient there that the step itself names, and the bound
+    is ||proj_X(G + S)||_F + lipschitz ||Z - X||_F.
+
+    Both are subgradients by construction, whatever the tangent step was worth. So neither bound is too small by
+    more than the rounding of G + S, some 1e-16 (||G||_F + ||S||_F).
+
+    Args:
+        X: The point, with nearly orthonormal columns.
+        G: The gradient of the whole f at X, (n, p).
+        g: The whole regularizer.
+        lipschitz: The Lipschitz constant of the gradient of f, or another curvature to compare with.
+    """
+    scale = lipschitz or g.lipschitz(*X.shape) or 1.0
+    step = tangent_step(g, X, G, 1 / scale, accuracy=1e-8)
+    S = -(G + X @ step.multiplier) - scale * (step.Z - X)
+    distance = float(norm(proj(X, G + S))) + scale * float(norm(step.Z - X))
+    if isinstance(g, Subdifferentiable):
+        distance = min(distance, _least_projection(G, g, X, step.multiplier))
+    return Certificate(distance, distance / scale, float(infeasibility(X)))
+
+
+def _least_projection(G: Matrix, g: Subdifferentiable, X: Matrix, multiplier: Matrix) -> float:
+    """||proj_X(G + S)||_F for the best S of a few: S and the multiplier minimise ||G + S + X L||_F in turn."""
+    least = np.inf
+    for _ in range(100):
+        S = g.nearest_subgradient(X, -(G + X @ multiplier))
+        distance = float(norm(proj(X, G + S)))
+        if not distance < 0.999 * least:
+            return min(least, distance)
+        least, multiplier = distance, -sym(X.T @ (G + S))
+    return least
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The non-smooth g_i of problem (1): value, prox (3), Lipschitz constant; the Moreau envelope (2)."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,6 +22,22 @@ class Regularizer(Protocol):
         """A constant L with |g(X) - g(Y)| <= L ||X - Y||_F for all (n, p) matrices."""
 
 
+@runtime_checkable
+class SmoothlyProxed(Protocol):
+    """What a regularizer may offer besides: Newton's method for the tangent step is quicker with it."""
+
+    def prox_derivative(self, X: Matrix, sigma: float, V: Matrix) -> Matrix:
+        """J V, (n, p): J is an element of the Clarke generalized Jacobian of prox(., sigma) at X."""
+
+
+@runtime_checkable
+class Subdifferentiable(Protocol):
+    """What a regularizer may offer besides: a strict certificate of stationarity needs it."""
+
+    def nearest_subgradient(self, X: Matrix, S: Matrix) -> Matrix:
+        """The subgradient of g at X that is nearest to S, (n, p)."""
+
+
 @dataclass(frozen=True)
 class L1:
     """weight * sum |X_ij| (9). Closed form: every entry moves towards zero by sigma * weight."""
@@ -36,6 +52,15 @@ class L1:
         """Soft thresholding of the entries."""
         threshold = sigma * self.weight
         return X - np.minimum(np.maximum(X, -threshold), threshold)
+
+    def prox_derivative(self, X: Matrix, sigma: float, V: Matrix) -> Matrix:
+        """V, with zeros where prox gives zeros."""
+        return V * (np.abs(X) >= sigma * self.weight)
+
+    def nearest_subgradient(self, X: Matrix, S: Matrix) -> Matrix:
+        """weight * sign(X), and S clipped where X is zero."""
+        clipped = np.minimum(np.maximum(S, -self.weight), self.weight)
+        return np.where(X != 0, self.weight * np.sign(X), clipped)
 
     def lipschitz(self, n: int, p: int) -> float:
         """By Cauchy-Schwarz over np entries."""
@@ -57,6 +82,22 @@ class L21:
         threshold = sigma * self.weight
         return X * (1 - threshold / np.maximum(_row_norms(X), max(threshold, np.finfo(np.float64).tiny)))
 
+    def prox_derivative(self, X: Matrix, sigma: float, V: Matrix) -> Matrix:
+        """Across a row of X, V shrinks as prox does; along the row it stays; zeros where prox gives zeros."""
+        threshold, norms = sigma * self.weight, _row_norms(X)
+        length = np.maximum(norms, max(threshold, np.finfo(np.float64).tiny))
+        rows = X / length
+        along = rows * (rows * V).sum(axis=-1, keepdims=True)
+        moved: Matrix = (V - threshold / length * (V - along)) * (norms >= threshold)
+        return moved
+
+    def nearest_subgradient(self, X: Matrix, S: Matrix) -> Matrix:
+        """weight * X / its row norms, and S shortened to the weight in rows where X is zero."""
+        tiny = np.finfo(np.float64).tiny
+        norms, lengths = _row_norms(X), _row_norms(S)
+        shortened = S * np.minimum(1.0, self.weight / np.maximum(lengths, tiny))
+        return np.where(norms > 0, self.weight * X / np.maximum(norms, tiny), shortened)
+
     def lipschitz(self, n: int, p: int) -> float:  # noqa: ARG002 - the constant does not grow with p
         """By Cauchy-Schwarz over n rows."""
         return self.weight * float(np.sqrt(n))
@@ -73,6 +114,14 @@ class Zero:
     def prox(self, X: Matrix, sigma: float) -> Matrix:  # noqa: ARG002
         """X itself."""
         return X
+
+    def prox_derivative(self, X: Matrix, sigma: float, V: Matrix) -> Matrix:  # noqa: ARG002
+        """V itself."""
+        return V
+
+    def nearest_subgradient(self, X: Matrix, S: Matrix) -> Matrix:  # noqa: ARG002
+        """Zero, the only one."""
+        return np.zeros_like(X)
 
     def lipschitz(self, n: int, p: int) -> float:  # noqa: ARG002
         """Zero."""

@@ -1,0 +1,284 @@
+"""The exact method: accelerated proximal gradient steps on the manifold, for f + g with exact sums.
+
+The method asks and is told. A state names the point Y at which all agents evaluate f next. `tell` takes the sum of
+their gradients there and returns the next state. One iteration is one evaluation:
+
+Z  = the tangent step from Y with eta = 1/L  (tangent.py)
+X+ = polar(Z)
+if <Y - X+, X+ - X> > 0:  t+ = 1,                          Y+ = X+  (momentum starts anew)
+else:                     t+ = (1 + sqrt(1 + 4 t^2)) / 2,  Y+ = polar(X+ + (t - 1)/t+ (X+ - X))
+
+L must bound the curvature of f along the manifold:
+(*)  f(Y+) <= f(Y) + <proj_Y(G), Y+ - Y> + L/2 ||Y+ - Y||_F^2.
+Every evaluation shows which L the last step needed. If (*) failed, the step is taken again from the stored point,
+with a larger L. If (*) held with much to spare, L falls. After every failure L falls more slowly, so L settles.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thanos_peer.algorithm.objectives import Objective
+from thanos_peer.algorithm.regularizers import Regularizer
+from thanos_peer.algorithm.stiefel import identity, infeasibility, inner, norm, polar, sym
+from thanos_peer.algorithm.tangent import conjugate_gradients, tangent_step
+from thanos_peer.block import Matrix
+
+_EPS = float(np.finfo(np.float64).eps)
+_SHRINK = 0.9  # L falls by this factor at most, once (*) has failed
+_FLATTEST = 1e-3  # L stays above this part of ||sym(Y'G)||_2, however flat f is: eta g must not explode
+_FIRST_SHRINK = 0.125  # and by this one before: the first guess of L may be far too large
+_PATIENCE = ((1e-12, 100), (1e-9, 10_000), (np.inf, 20_000))  # residual below, evaluations without a better one
+_DUST = 1e-13  # entries of Z below this are zeros
+
+
+@dataclass(frozen=True)
+class AcceleratedState:
+    """All that the method remembers. Every field is a float64 array; numbers are arrays of shape ().
+
+    Attributes:
+        X: The last polar(Z), (n, p).
+        Y: Where to evaluate f next, (n, p), with orthonormal columns.
+        Z: The last tangent step, (n, p), with exact zeros: the answer. Its columns are orthonormal only up to the
+            square of its distance from where it started, so as good as exactly at convergence.
+        multiplier: The multiplier of that step, (p, p).
+        t: The momentum number.
+        L: The curvature bound in use; 0 before the first evaluation.
+        lipschitz: The bound that was given, 0 for none.
+        shrink: By what factor L may fall after an evaluation.
+        residual: L ||Z - Y||_F / scale for that Z and the Y it was made from, where scale is the given bound, or
+            L if none was given. It bounds the distance of zero from proj_Y(G + subgradients of g at Z), divided
+            by scale. Infinite at the start.
+        iterations: How many evaluations were used.
+        Y_before: The Y that Z was made from, with what was known there: for making it again with another L.
+        G_before: The gradient there.
+        value_before: f there.
+        X_before: X then.
+        t_before: t then.
+    """
+
+    X: Matrix
+    Y: Matrix
+    Z: Matrix
+    multiplier: Matrix
+    t: Matrix
+    L: Matrix
+    lipschitz: Matrix
+    shrink: Matrix
+    residual: Matrix
+    iterations: Matrix
+    Y_before: Matrix
+    G_before: Matrix
+    value_before: Matrix
+    X_before: Matrix
+    t_before: Matrix
+
+
+def start(X0: Matrix, lipschitz: float | None = None) -> AcceleratedState:
+    """The state before the first evaluation, which is due at Y = X0.
+
+    Args:
+        X0: (n, p), with orthonormal columns; if they are not, the nearest such matrix is taken.
+        lipschitz: A bound of the Lipschitz constant of the gradient of the whole f; None or 0 if none is known.
+    """
+    X0 = X0 if infeasibility(X0) < 1e-14 else polar(X0)
+    zero, one, p = _number(0.0), _number(1.0), X0.shape[1]
+    return AcceleratedState(
+        X=X0,
+        Y=X0,
+        Z=X0,
+        multiplier=np.zeros((p, p)),
+        t=one,
+        L=zero,
+        lipschitz=_number(lipschitz or 0.0),
+        shrink=_number(_FIRST_SHRINK),
+        residual=_number(np.inf),
+        iterations=zero,
+        Y_before=X0,
+        G_before=np.zeros_like(X0),
+        value_before=zero,
+        X_before=X0,
+        t_before=one,
+    )
+
+
+def tell(state: AcceleratedState, G: Matrix, value: float, g: Regularizer) -> AcceleratedState:
+    """The next state, from what the agents found at state.Y.
+
+    Args:
+        state: What the agents were asked with.
+        G: The sum of their gradients at state.Y, (n, p).
+        value: The sum of their f_i(state.Y).
+        g: The sum of their regularizers.
+
+    Raises:
+        ValueError: A sum is not finite.
+    """
+    if not (np.isfinite(G).all() and np.isfinite(value)):
+        raise ValueError("The sum of the gradients or of the values of f is not finite.")
+    here = replace(state, iterations=_number(float(state.iterations) + 1))
+    if state.iterations == 0:
+        return _step(replace(here, L=_number(_first_bound(state.Y, G, g))), G, value, g)
+    needed, L = _needed_bound(state, G, value), float(state.L)
+    if needed > (1 + 1e-6) * L:
+        return _step(_back(here, needed), state.G_before, float(state.value_before), g)
+    if np.isfinite(needed):
+        least = max(float(state.shrink) * L, _FLATTEST * _turning(state.Y, G))
+        here = replace(here, L=_number(min(L, max(2 * needed, least))))
+    return _step(here, G, value, g)
+
+
+def answer(state: AcceleratedState) -> tuple[Matrix, Matrix]:
+    """The answer twice, (n, p): X with orthonormal columns, and the sparse one with exact zeros.
+
+    At convergence they are one matrix, orthonormal to rounding: Z is corrected within its own support. Before
+    convergence that support may hold no orthonormal columns near Z. Then X is polar(Z), with fewer zeros, and the
+    sparse one is Z, only nearly orthonormal.
+    """
+    Z = np.where(np.abs(state.Z) < _DUST, 0.0, state.Z)
+    X = _sparse_point(Z)
+    return (_polar_without_zero_rows(Z), Z) if X is None else (X, X)
+
+
+def solve(
+    f: Objective,
+    g: Regularizer,
+    X0: Matrix,
+    *,
+    lipschitz: float | None = None,
+    tolerance: float = 1e-12,
+    max_iterations: int = 200_000,
+) -> AcceleratedState:
+    """Minimise f + g over the manifold on one machine.
+
+    The loop ends at the tolerance, at max_iterations, or where the residual has long stopped falling because of
+    rounding. The state with the least residual is returned, whatever that is: look at it.
+
+    Args:
+        f: The sum of all f_i.
+        g: The sum of all g_i.
+        X0: Where to start, (n, p); of several stationary points the one found depends on it.
+        lipschitz: A bound of the Lipschitz constant of the gradient of f, if one is known.
+        tolerance: The residual to reach.
+        max_iterations: The most evaluations.
+    """
+    state = best = start(X0, lipschitz)
+    while state.iterations < max_iterations and best.residual > tolerance:
+        state = tell(state, f.gradient(state.Y), f.value(state.Y), g)
+        if state.residual < best.residual:
+            best = state
+        patience = next(most for below, most in _PATIENCE if best.residual <= below)
+        if state.iterations - best.iterations > patience:
+            break
+    return replace(best, iterations=state.iterations)
+
+
+def _number(value: float) -> Matrix:
+    return np.asarray(value, dtype=np.float64)
+
+
+def _first_bound(Y: Matrix, G: Matrix, g: Regularizer) -> float:
+    """A first guess of L: for sparse PCA sym(-Y'G) = Y'AA'Y."""
+    return _turning(Y, G) or float(norm(G)) or g.lipschitz(*Y.shape) or 1.0
+
+
+def _turning(Y: Matrix, G: Matrix) -> float:
+    """||sym(Y'G)||_2: the curvature that the manifold gives to a linear f."""
+    return float(np.linalg.norm(sym(Y.T @ G), 2))
+
+
+def _needed_bound(state: AcceleratedState, G: Matrix, value: float) -> float:
+    """The least L with which (*) holds for the last step; -inf where rounding hides it.
+
+    <proj_Y(G), D> = <G, D> + <sym(Y'G), D'D>/2 for D = Y+ - Y, because sym(Y'D) = -D'D/2 on the manifold.
+    Short steps hide f(Y+) - f(Y) - <G, D> in rounding. <G+ - G, D>/2 is the same for a quadratic f, nearly the
+    same for another one and a short step, and can be seen for longer.
+    """
+    D, G_before, value_before = state.Y - state.Y_before, state.G_before, float(state.value_before)
+    square, slope = float(inner(D, D)), float(inner(G_before, D))
+    bend = float(inner(sym(state.Y_before.T @ G_before), D.T @ D))
+    hidden = 1e-6 * float(state.L) * square
+    if square > 1e-6 and 8 * _EPS * (abs(value) + abs(value_before) + abs(slope)) < hidden:
+        return (2 * (value - value_before - slope) - bend) / square
+    if square > 0 and 4 * _EPS * float(norm(G) + norm(G_before)) * np.sqrt(square) < hidden:
+        return (float(inner(G - G_before, D)) - bend) / square
+    return -np.inf
+
+
+def _back(state: AcceleratedState, needed: float) -> AcceleratedState:
+    """The state where the last step was taken, with an L that is large enough for it."""
+    L = max(1.2 * float(state.L), 1.1 * needed)
+    if needed <= state.lipschitz:
+        L = min(L, float(state.lipschitz))
+    shrink = _number(max(_SHRINK, float(np.sqrt(state.shrink))))
+    return replace(state, X=state.X_before, Y=state.Y_before, t=state.t_before, L=_number(L), shrink=shrink)
+
+
+def _step(state: AcceleratedState, G: Matrix, value: float, g: Regularizer) -> AcceleratedState:
+    """One step from Y, where the gradient is G."""
+    X, Y, L, scale = state.X, state.Y, float(state.L), float(state.lipschitz or state.L)
+    step = tangent_step(g, Y, G, 1 / L, state.multiplier)
+    X_next = polar(step.Z)
+    t_next, Y_next = _with_momentum(X, Y, X_next, float(state.t))
+    return replace(
+        state,
+        X=X_next,
+        Y=Y_next,
+        Z=step.Z,
+        multiplier=step.multiplier,
+        t=_number(t_next),
+        residual=_number(float(norm(step.Z - Y)) * (L / scale)),
+        Y_before=Y,
+        G_before=G,
+        value_before=_number(value),
+        X_before=X,
+        t_before=state.t,
+    )
+
+
+def _with_momentum(X: Matrix, Y: Matrix, X_next: Matrix, t: float) -> tuple[float, Matrix]:
+    if inner(Y - X_next, X_next - X) > 0:
+        return 1.0, X_next
+    t_next = (1 + np.sqrt(1 + 4 * t * t)) / 2
+    return float(t_next), polar(X_next + ((t - 1) / t_next) * (X_next - X))
+
+
+def _sparse_point(Z: Matrix) -> Matrix | None:
+    """The same, without the entries of Z that it turns to dust or to the other sign: those become zeros."""
+    X = _orthonormal_within_support(Z)
+    while X is not None and (is_lost := (Z != 0) & (X * np.sign(Z) < _DUST)).any():
+        Z = np.where(is_lost, 0.0, Z)
+        X = _orthonormal_within_support(Z)
+    return X
+
+
+def _orthonormal_within_support(Z: Matrix) -> Matrix | None:
+    """The matrix with orthonormal columns near Z that has Z's zeros; None where Newton's method finds none.
+
+    Each step adds the shortest E within the support that solves sym(X'E) = (I - X'X)/2: E is X M on the support.
+    """
+    support = Z != 0
+    X, nearest, best = Z, Z, np.inf
+    for _ in range(20):
+        found = float(infeasibility(X))
+        if not found < 0.5 * best:
+            break
+        nearest, best = X, found
+        X = X + support * (X @ _correction(X, support))
+    return nearest if best < 1e-14 * Z.shape[1] and norm(nearest - Z) < 0.1 else None
+
+
+def _correction(X: Matrix, support: NDArray[np.bool_]) -> Matrix:
+    """The M of one such step."""
+    missing = (identity(X.shape[1]) - X.T @ X) / 2
+    return conjugate_gradients(lambda V: sym(X.T @ (support * (X @ V))), missing, 1e-8)
+
+
+def _polar_without_zero_rows(Z: Matrix) -> Matrix:
+    """polar(Z), with exact zeros in the rows where Z has nothing else."""
+    X, is_used = np.zeros_like(Z), (Z != 0).any(axis=1)
+    if is_used.sum() < Z.shape[1]:  # too few rows for orthonormal columns
+        return polar(Z)
+    X[is_used] = polar(Z[is_used])
+    return X

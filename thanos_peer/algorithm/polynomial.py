@@ -1,0 +1,174 @@
+"""Polynomials of W that average faster than its powers: one factor is one round.
+
+With u a root of the polynomial P, P(1) = 1, a round takes an agent's numbers x to
+
+    x+ = (sum_j W_ij x_j - u x) / (1 - u),
+
+which keeps the sum of all x, and multiplies the disagreement along an eigenvector of W by (v - u)/(1 - u), where v
+is its eigenvalue. A round for each root applies P(W). Three choices of roots:
+
+| roots | rounds | what is left of a disagreement |
+|---|---|---|
+| the distinct eigenvalues of W other than 1 | as many as there are | nothing |
+| Chebyshev's, on the interval of the eigenvalues | any k | 1/cosh(k arccosh z) at most |
+| the best for these eigenvalues | any k | the least possible |
+
+Invariants:
+1. Roots are in Leja order: each next root is far from those used. In sorted order the numbers between grow until
+   rounding is all that is left of them.
+2. All agents must use the same roots, to the last bit, and as many. Eigenvalues differ in their last bits between
+   processors, and then a number of rounds may differ by one. So one place computes the roots, or the handshake
+   compares them.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thanos_peer.block import Matrix
+
+TIE = 1e-12  # eigenvalues that are closer count as one
+_EXCHANGES = 200  # of reference points; a handful is usual
+_WITHIN = 1 + 1e-9  # of the least possible
+_HALVINGS = 60  # of an interval with a root in it
+
+
+def factor(u: float, mixed: Matrix, own: Matrix) -> Matrix:
+    """What one round makes of an agent's own numbers and of the mixed ones, for the root u."""
+    return (mixed - u * own) / (1 - u)
+
+
+def distinct_eigenvalues(W: Matrix) -> Matrix:
+    """The distinct eigenvalues of W other than the largest, which is 1, in increasing order.
+
+    Equal ones that are told apart cost a round; different ones that are not spoil the average. So a tie is narrow.
+
+    Raises:
+        ValueError: The graph is not connected: 1 is an eigenvalue twice.
+    """
+    values, Q = np.linalg.eigh(W)
+    values = (values + (Q * (W @ Q - Q * values)).sum(axis=0))[:-1]  # Rayleigh: some more of the last digits
+    if values.size and values[-1] > 1 - TIE:
+        raise ValueError("W averages over a connected graph only")
+    ends = [0, *(np.flatnonzero(np.diff(values) > TIE) + 1), len(values)]
+    return np.array([values[first:end].mean() for first, end in pairwise(ends) if end > first])
+
+
+def roots(W: Matrix) -> tuple[float, ...]:
+    """The roots that average exactly: the distinct eigenvalues of W other than 1, in Leja order."""
+    return leja_order(distinct_eigenvalues(W))
+
+
+def chebyshev_roots(low: float, high: float, rounds: int) -> tuple[float, ...]:
+    """The roots of Chebyshev's polynomial on [low, high], in Leja order."""
+    angles = (2 * np.arange(rounds) + 1) * math.pi / (2 * rounds)
+    return leja_order((high + low) / 2 + (high - low) / 2 * np.cos(angles))
+
+
+def chebyshev_rounds(low: float, high: float, shrink: float) -> int:
+    """After how many rounds Chebyshev's polynomial has divided every disagreement by `shrink`."""
+    if shrink <= 1:
+        return 0
+    if high - low <= TIE:
+        return 1
+    z = (2 - high - low) / (high - low)
+    return math.ceil(math.acosh(shrink) / math.acosh(z))
+
+
+def best_polynomial(eigenvalues: Matrix, shrink: float) -> tuple[float, ...]:
+    """The fewest roots, in Leja order, that divide every disagreement by `shrink`.
+
+    Args:
+        eigenvalues: The distinct ones of W other than 1, in increasing order.
+        shrink: What to divide by, at least.
+    """
+    if shrink <= 1 or eigenvalues.size == 0:
+        return ()
+    few, enough = 0, min(len(eigenvalues), chebyshev_rounds(eigenvalues[0], eigenvalues[-1], shrink))
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        is_enough = left_over(eigenvalues, _best_roots(eigenvalues, middle)) <= _WITHIN / shrink
+        few, enough = (few, middle) if is_enough else (middle, enough)
+    return leja_order(_best_roots(eigenvalues, enough))
+
+
+def left_over(eigenvalues: Matrix, chosen: Sequence[float] | Matrix) -> float:
+    """The largest |P(v)| over the eigenvalues: what is left of a disagreement, at most."""
+    u = np.asarray(chosen, dtype=np.float64)
+    logs = _logarithm(np.abs(eigenvalues[:, None] - u)) - np.log(1 - u)
+    return float(np.exp(logs.sum(axis=1)).max(initial=0.0))
+
+
+def leja_order(values: Matrix) -> tuple[float, ...]:
+    """The smallest first, which is farthest from 1; then always the largest product of distances to those used."""
+    return tuple(float(values[i]) for i in _leja_indices(values))
+
+
+def _leja_indices(values: Matrix) -> list[int]:
+    order: list[int] = []
+    distances = -values  # whose largest is the smallest value
+    for _ in values:
+        order.append(int(np.argmax(distances)))
+        to_last = _logarithm(np.abs(values - values[order[-1]]))
+        distances = to_last if len(order) == 1 else distances + to_last
+        distances[order] = -np.inf
+    return order
+
+
+def _best_roots(points: Matrix, k: int) -> Matrix:
+    """The roots of the polynomial of degree k, 1 at 1, whose largest value at the points is least."""
+    return points if k == len(points) else _levelled_roots(points[_best_reference(points, k)])
+
+
+def _best_reference(points: Matrix, k: int) -> NDArray[np.intp]:
+    """The k + 1 of the points at which that polynomial is largest (Remez).
+
+    The polynomial that is +1 and -1 in turn at k + 1 points has k sign changes, one between each two of them, and
+    so k + 1 runs of points with one sign. The largest value of each run gives the next k + 1 points, until nothing
+    is larger than 1.
+    """
+    reference = np.sort(_leja_indices(points)[: k + 1])
+    for _ in range(_EXCHANGES):
+        values = _levelled(points[reference], points)
+        values[reference] = _signs(k + 1)
+        ends = [0, *(np.flatnonzero(np.diff(values >= 0)) + 1), len(points)]
+        if np.abs(values).max() <= _WITHIN or len(ends) != k + 2:  # rounding may make or lose a sign
+            break
+        runs = [first + int(np.argmax(np.abs(values[first:end]))) for first, end in pairwise(ends)]
+        reference = np.array(runs)
+    return reference
+
+
+def _levelled(reference: Matrix, x: Matrix) -> Matrix:
+    """The polynomial that is +1 and -1 in turn at the reference points, at each x (barycentric formula)."""
+    distances = np.abs(reference[:, None] - reference) + np.eye(len(reference))
+    logs = -np.log(distances).sum(axis=1)
+    weights = np.exp(logs - logs.max())  # without their signs, which alternate as the values do
+    with np.errstate(divide="ignore", invalid="ignore"):  # where x is a reference point
+        terms = weights / (x[:, None] - reference)
+        values: Matrix = terms.sum(axis=1) / (terms * _signs(len(reference))).sum(axis=1)
+    return values
+
+
+def _levelled_roots(reference: Matrix) -> Matrix:
+    """Its roots, one between each two neighboring reference points, by halving."""
+    low, high, sign = reference[:-1].copy(), reference[1:].copy(), _signs(len(reference))[:-1]
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        is_before = _levelled(reference, middle) * sign > 0
+        low, high = np.where(is_before, middle, low), np.where(is_before, high, middle)
+    return (low + high) / 2
+
+
+def _signs(count: int) -> Matrix:
+    """+1, -1, +1, ..."""
+    return np.where(np.arange(count) % 2, -1.0, 1.0)
+
+
+def _logarithm(distances: Matrix) -> Matrix:
+    with np.errstate(divide="ignore"):  # of a root from itself
+        logs: Matrix = np.log(distances)
+    return logs
