@@ -10,8 +10,10 @@ IMAGE := thanos-peer:$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' thanos_peer
 help: ## say what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-run: $(VENV)/.run ## set up, and run the paper's network, a process per peer
+run: $(VENV)/.run ## set up, and run the paper's network, a process per peer: THANOS, then the exact method
 	$(BIN)/thanos-peer run topologies/paper-l1.toml --free-ports --reference
+	@echo 'And now the exact answer of the same network:'
+	$(BIN)/thanos-peer run topologies/paper-l1.toml --method auto --free-ports --reference
 
 test: quick ## set up, and run every check and test
 	@failed=0; \

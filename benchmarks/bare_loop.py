@@ -16,12 +16,11 @@ import sys
 import time
 
 import msgpack
-import numpy as np
 import uvloop
 import zmq
 
-from thanos_peer.algorithm.thanos import initial_state, step
 from thanos_peer.block import Block, StopWord
+from thanos_peer.phases import Found
 from thanos_peer.problem import share_of
 from thanos_peer.topology import Topology, load
 
@@ -32,10 +31,9 @@ class Loop:
     """One agent."""
 
     def __init__(self, topology: Topology, me: int, rounds: int) -> None:
-        task = share_of(topology, me).prepare_main({})
-        self.local, self.parameters, self.me, self.rounds = task.local, task.parameters, me, rounds
-        self.state = initial_state(self.local, self.parameters, task.start)
-        self.weights = np.array([weight for _, weight in topology.graph.mixing[me]])
+        self.phase, self.me, self.rounds, self.k = share_of(topology, me).plan().phases[0], me, rounds, 0
+        self.phase.enter(Found(), 0)
+        self.state = self.phase.start()
         self.context = context = zmq.Context()
         self.inbox = context.socket(zmq.PULL)
         self.inbox.bind(topology.peers[me].address)
@@ -64,7 +62,7 @@ class Loop:
 
     def speak(self) -> None:
         """Send the block of this round to all neighbors."""
-        block = Block.of(self.state.k, self.state.X, self.state.D, self.state.eta, StopWord())
+        block = Block.of(self.k, self.state.X, self.state.D, self.state.eta, StopWord())
         self.here[self.me] = block
         frame = msgpack.packb([1, 2, bytes(16), self.me, block.k, block.eta, 0, None, 0, "float64", *block[1:3]])
         for outbox in self.outboxes:
@@ -81,15 +79,16 @@ class Loop:
             return
         for frame in self.frames:
             _, _, _, j, k, eta, *_, numbers, shape = msgpack.unpackb(frame, use_list=False)
-            (self.here if k == self.state.k else self.ahead)[j] = Block(k, numbers, shape, eta, StopWord())
+            (self.here if k == self.k else self.ahead)[j] = Block(k, numbers, shape, eta, StopWord())
         self.frames = []
         while len(self.here) > len(self.outboxes):
             blocks = [self.here[j] for j in sorted(self.here)]
-            self.state = step(self.local, self.parameters, self.weights, self.state, blocks)
+            self.state, _ = self.phase.advance(self.k, self.state, blocks)
+            self.k += 1
             self.here, self.ahead = self.ahead, {}
-            if self.state.k == 1:
+            if self.k == 1:
                 self.began, self.cpu = time.perf_counter(), time.process_time()
-            if self.state.k == self.rounds:
+            if self.k == self.rounds:
                 loop.stop()
                 return
             self.speak()

@@ -63,7 +63,8 @@ def measure_network(peers: int, directory: Path) -> None:
     engine = [*compose(), "--project-name", f"thanos-peer-images-{os.getpid()}"]  # nobody else's
     ring, project = directory / "ring.toml", directory / "project"
     command = [sys.executable, "-m", "thanos_peer"]
-    new = ("topology", "new", "ring", "--peers", str(peers), "--rounds", "100000000", "--tolerance", "0")
+    endless = ("--method", "thanos", "--rounds", "100000000", "--tolerance", "0")
+    new = ("topology", "new", "ring", "--peers", str(peers), *endless)
     run(*command, *new, "-o", ring)
     run(*command, "compose", ring, "-o", project)
     began = time.monotonic()

@@ -14,8 +14,8 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-from thanos_peer.algorithm.thanos import initial_state, step
 from thanos_peer.block import Block, StopWord
+from thanos_peer.phases import Found
 from thanos_peer.problem import share_of
 from thanos_peer.topology import load
 
@@ -25,11 +25,10 @@ def main() -> None:
     topology, rounds = load(sys.argv[1]), int(sys.argv[2])
     comm = MPI.COMM_WORLD
     me = comm.Get_rank()
-    task = share_of(topology, me).prepare_main({})
-    local, parameters = task.local, task.parameters
-    state = initial_state(local, parameters, task.start)
+    phase = share_of(topology, me).plan().phases[0]
+    phase.enter(Found(), 0)
+    state = phase.start()
     neighbors = topology.graph.neighbors[me]
-    weights = np.array([weight for _, weight in topology.graph.mixing[me]])
     n, p = state.X.shape
     size = n * p
     out, stop = np.empty(2 * size + 1), StopWord()
@@ -43,7 +42,7 @@ def main() -> None:
         MPI.Request.Waitall(requests)
         heard = {j: Block(k, b[:-1].tobytes(), (n, p), b[-1], stop) for j, b in boxes.items()}
         heard[me] = Block.of(k, state.X, state.D, state.eta, stop)
-        state = step(local, parameters, weights, state, [heard[j] for j in sorted(heard)])
+        state, _ = phase.advance(k, state, [heard[j] for j in sorted(heard)])
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     total = comm.reduce(cpu)
     everybody = comm.gather(state.X)

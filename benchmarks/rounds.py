@@ -39,7 +39,7 @@ SHARED = ["--mca", "btl", "vader,self"]
 
 def run_mpi(topology: Topology, options: list[str]) -> Figure:
     """All ranks with mpirun."""
-    rounds = topology.algorithm.max_rounds
+    rounds = topology.max_rounds
     slots = ["--host", f"localhost:{topology.d}"]
     command = ["mpirun", "--allow-run-as-root", *slots, "--bind-to", "none", "-np", str(topology.d), *options]
     program = Path(__file__).with_name("mpi_thanos.py")
@@ -57,7 +57,7 @@ def run_mpi(topology: Topology, options: list[str]) -> Figure:
 
 def run_loop(topology: Topology, directory: Path, *, is_local: bool = False) -> Figure:
     """All agents in loops that do nothing else."""
-    ready, rounds = in_the_clear(topology, directory, is_local=is_local), topology.algorithm.max_rounds
+    ready, rounds = in_the_clear(topology, directory, is_local=is_local), topology.max_rounds
     program = Path(__file__).with_name("bare_loop.py")
     done = subprocess.run(
         [sys.executable, str(program), str(ready.file), str(rounds)],

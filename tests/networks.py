@@ -1,8 +1,12 @@
 """Small networks for tests, made as `topology new` makes them and changed before they are checked."""
 
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
+
+from thanos_peer.phases import Found
 from thanos_peer.problem import Instance, build
 from thanos_peer.topology import Topology, families, parse
 from thanos_peer.topology.render import Draft, render
@@ -27,3 +31,12 @@ def make_instance(
 ) -> Instance:
     """The same, with data, rules and start."""
     return build(make_topology(raw, family=family, d=d, file=file, **overrides))
+
+
+def found_bits(found: Found) -> dict:
+    """What an agent has found, by name, as something to compare to the last bit."""
+    known = {
+        field.name: getattr(found, field.name) for field in fields(Found) if field.name not in ("over", "final")
+    }
+    last = {f"final.{name}": array for name, array in (found.final or {}).items()}
+    return {"over": found.over} | {name: np.asarray(each).tobytes() for name, each in (known | last).items()}

@@ -14,7 +14,7 @@ from thanos_peer.errors import ConfigError
 from thanos_peer.problem import build
 from thanos_peer.results import RunDirectory, cells_of, summarize
 from thanos_peer.runtime.security import make_keys, with_keys
-from thanos_peer.simulate import StackedNetwork, run
+from thanos_peer.simulate import Ending, StackedNetwork, run
 from thanos_peer.topology import families, load
 from thanos_peer.topology.render import Draft, render
 
@@ -152,7 +152,7 @@ def test_every_peer_has_its_x_its_d_and_the_sparse_prox_of_x(finished):
                 "explained_variance_ratio",
             }
             assert saved["X"].tobytes() == finished.network.X[i].tobytes()
-            assert saved["D"].tobytes() == finished.network.D[i].tobytes()
+            assert saved["D"].tobytes() == finished.network.array("D")[i].tobytes()
             assert np.allclose(saved["sparse"], prox(regularizer, saved["X"]), rtol=0, atol=1e-15)
             assert saved["sparse"].shape == (N, P)
             assert saved["common"] == pytest.approx(finished.network.X.mean(axis=0), abs=1e-15)
@@ -163,30 +163,50 @@ def test_every_peer_has_its_share_of_the_summary_in_numbers(finished):
     mean = finished.network.X.mean(axis=0)
     U, _, Vt = np.linalg.svd(mean, full_matrices=False)
     shares = ((A.T @ (U @ Vt)) ** 2).sum(axis=0) / (A**2).sum()
-    common = prox(finished.topology.problem.regularizer, mean)
+    common = np.mean([prox(finished.topology.problem.regularizer, X) for X in finished.network.X], axis=0)
     kept = np.linalg.norm(common @ np.linalg.pinv(common) @ A) ** 2 / np.linalg.norm(A) ** 2
-    for i, (X, own_D) in enumerate(zip(finished.network.X, finished.network.D, strict=True)):
+    for i, X in enumerate(finished.network.X):
         facts = finished.json(f"peers/{i:02}.json")
         assert facts["explained_variance_ratio"] == pytest.approx(shares)
         assert facts["explained_variance"] == pytest.approx(shares.sum())
         assert facts["feasibility"] == pytest.approx(np.linalg.norm(X.T @ X - np.eye(P)))
         sparse = prox(finished.topology.problem.regularizer, X)
-        parts = D * np.linalg.norm(own_D), np.linalg.norm(X - sparse), facts["feasibility"]
-        assert facts["epsilon_estimate"] == pytest.approx(max(parts))
         assert facts["sparse_explained_variance"] == pytest.approx(kept)
         assert facts["nonzeros"] == (sparse != 0).sum(axis=0).tolist()
         assert facts["nonzero_rows"] == (sparse != 0).any(axis=1).sum()
         assert facts["objective"] == finished.summary.objective
-        assert facts["epsilon"] == finished.summary.epsilon
+        assert facts["residual"] == finished.summary.residual
+        assert facts["has_converged"] is False
         assert (facts["id"], facts["round"], facts["is_done"]) == (i, ROUNDS, True)
-        assert facts["bytes_sent"] == ROUNDS * 2 * 2 * N * P * 8  # two neighbors, X and D
+        assert facts["messages_sent"] == ROUNDS * 2  # neighbors
+
+
+def residual_of(X, A, regularizer):
+    """Of an X without zeros, written anew: the smaller of two.
+
+    ||proj(G + S)||_F / ||A||_2^2 for the one subgradient S of mu r at X; and 2 ||Z - X||_F, with Z the least
+    <G, Z> + mu r(Z) + ||A||_2^2 ||Z - X||_F^2 / 2 over tangent Z - X, by ascent along their multipliers.
+    """
+    size = np.linalg.norm(A, 2) ** 2
+    G, multiplier = -A @ (A.T @ X), np.zeros((P, P))
+    for _ in range(20000):
+        Y = X - (G + X @ multiplier) / size
+        if regularizer == "l1":
+            Z = np.sign(Y) * np.maximum(np.abs(Y) - MU / size, 0)
+        else:
+            lengths = np.linalg.norm(Y, axis=1, keepdims=True)
+            Z = Y * np.maximum(lengths - MU / size, 0) / lengths
+        tangency = X.T @ (Z - X)
+        multiplier += size * (tangency + tangency.T) / 2
+    H = G + MU * (np.sign(X) if regularizer == "l1" else X / np.linalg.norm(X, axis=1, keepdims=True))
+    return min(np.linalg.norm(H - X @ (X.T @ H + H.T @ X) / 2) / size, 2 * np.linalg.norm(Z - X))
 
 
 def test_the_summary_in_numbers_can_be_checked(finished):
     summary, mean = finished.json("summary.json"), finished.network.X.mean(axis=0)
     A = finished.instance.pooled.A
     U, _, Vt = np.linalg.svd(mean, full_matrices=False)
-    sparse = prox(finished.topology.problem.regularizer, mean)
+    sparse = np.mean([prox(finished.topology.problem.regularizer, X) for X in finished.network.X], axis=0)
     projector = sparse @ np.linalg.pinv(sparse)
     assert summary["variance_explained"] == pytest.approx(np.sum((A.T @ U @ Vt) ** 2) / np.sum(A**2))
     assert summary["sparse_variance_explained"] == pytest.approx(np.trace(projector @ A @ A.T) / np.sum(A**2))
@@ -199,6 +219,8 @@ def test_the_summary_in_numbers_can_be_checked(finished):
     assert summary["digest"] == finished.topology.digest
     assert summary["ending"] == "the maximum number of rounds was reached"
     assert summary["sigma"] == SIGMA
+    assert summary["residual"] == pytest.approx(residual_of(U @ Vt, A, finished.topology.problem.regularizer))
+    assert (summary["tolerance"], summary["has_converged"]) == (0.0, False)
     assert summary["reference_residual"] == finished.reference.residual
     last = finished.rows[-1]
     for name in ("objective", "feasibility", "consensus", "distance", "aligned_distance", "gap"):
@@ -214,10 +236,60 @@ def test_the_summary_in_words_has_the_same_numbers(finished):
         f"objective           {summary.objective:.9g}",
         f"{summary.variance_explained:.2%} (sparse: {summary.sparse_variance_explained:.2%})",
         f"{summary.nonzeros} of {N * P}, in {summary.nonzero_rows} of {N} rows",
-        "960 messages, 245,760 bytes of X and D",
+        "960 messages, 245,760 bytes in them",
+        f"residual            {summary.residual:.2e} of the non-smooth problem, relative to ||A||^2; no tolerance",
         f"distance to X*      {summary.distance:.3e}",
     ):
         assert shown in text
+
+
+def test_a_method_without_smoothing_leaves_no_d_and_no_sigma_and_says_that_it_has_converged(tmp_path):
+    (tmp_path / "net.toml").write_text(
+        render(Draft("x", 3, [(0, 1), (1, 2)], "A test.", n=N, p=P, mu=MU, samples=60, method="proximal"))
+    )
+    topology = load(tmp_path / "net.toml")
+    instance = build(topology)
+    network = StackedNetwork(instance)
+    with RunDirectory(tmp_path / "run", topology, engine="stacked") as directory:
+        for row in run(network, instance):
+            directory.append(row)
+        summary = summarize(network, instance, row, seconds=1.5)
+        directory.finish(network, instance, summary)
+    with np.load(tmp_path / "run" / "peers" / "2.npz", allow_pickle=False) as saved:
+        assert "D" not in saved.files
+        assert saved["X"].tobytes() == saved["sparse"].tobytes() == network.X[2].tobytes()
+    facts = json.loads((tmp_path / "run" / "peers" / "2.json").read_text())
+    assert facts["residual"] == summary.residual < 1e-9
+    assert facts["has_converged"] is True
+    assert (summary.sigma, summary.tolerance, summary.has_converged) == (None, 1e-10, True)
+    X, A = network.X[0], instance.pooled.A
+    assert residual_of(X, A, "l1") < 1e-9
+    assert summary.nonzeros == np.count_nonzero(X)
+    assert summary.payload_bytes == network.payload_sent
+    assert summary.messages == 4 * sum(network.rounds_by_phase.values())
+    words = (tmp_path / "run" / "summary.txt").read_text()
+    assert " converged: stationary, not necessarily the global minimum" in words
+    assert (
+        f"rounds by phase     size 2, leading {network.rounds_by_phase['leading']}, proximal {network.k}" in words
+    )
+    other = type(summary)(
+        **(vars(summary) | {"has_converged": False, "ending": Ending.MAX_ROUNDS.value})
+    ).in_words()
+    assert f"not converged: above the tolerance 1e-10 after {network.k} rounds; raise max_rounds" in other
+
+
+def test_a_run_that_has_settled_on_the_smoothed_problem_has_not_converged(tmp_path):
+    draft = Draft("x", 3, [(0, 1), (1, 2)], "A test.", n=N, p=P, mu=MU, samples=60, sigma=SIGMA, tolerance=1e-4)
+    (tmp_path / "net.toml").write_text(render(draft))
+    instance = build(load(tmp_path / "net.toml"))
+    network = StackedNetwork(instance)
+    *_, last = run(network, instance, every=10**6)
+    summary = summarize(network, instance, last, seconds=0.0)
+    assert summary.ending == "every agent was below the tolerance"
+    assert summary.residual > 1e-4
+    assert not summary.has_converged
+    assert "not converged: above the tolerance 0.0001 after" in summary.in_words()
+    assert "what is left is the smoothing" in summary.in_words()
 
 
 def test_the_summary_warns_of_an_imprecise_reference(finished):

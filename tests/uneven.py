@@ -11,6 +11,7 @@ from thanos_peer.runtime.cluster import free_ports
 
 PREPARED = {"kind": "files", "center": True, "scale": True, "overall": "auto"}
 FOUND = {"kind": "destiny", "seed": 1}
+LEADING = {"kind": "leading", "seed": 1}
 
 
 def real_samples(name):
@@ -56,7 +57,9 @@ def raw_with_parts(directory: Path, parts, family="ring", *, names=None, data=PR
         peer["data"] = f"{peer['id']}.csv"
         write_csv(directory / peer["data"], part, names)
     raw["problem"]["data"] = dict(data)
-    raw["algorithm"] |= {"start": dict(start), "beta": "auto", "step": {"rule": "bb", "first": "auto"}}
+    raw["algorithm"]["start"] = dict(start)
+    if "beta" in raw["algorithm"]:
+        raw["algorithm"] |= {"beta": "auto", "step": {"rule": "bb", "first": "auto"}}
     return raw
 
 

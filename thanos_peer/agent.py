@@ -1,20 +1,18 @@
 """One agent: where the mathematics and the exchange meet. Simulated agents and network peers are both this."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from thanos_peer.algorithm.thanos import AgentState
-from thanos_peer.block import AgentId, Block, Matrix, StopWord
-from thanos_peer.errors import DataFileError
-from thanos_peer.phases import Findings, Minimising, Phase
+from thanos_peer.block import PAIR, AgentId, Block, Matrix, StopWord
+from thanos_peer.errors import RemoteProtocolError
+from thanos_peer.phases import Arrays, Found, Phase, Plan
 from thanos_peer.protocol.exchange import Exchange
 from thanos_peer.protocol.stop import next_word
 from thanos_peer.topology import Topology
 
-CONVERGED_IN = "converged in "  # and the name of a phase that minimises: among the findings, once it is over
-ROUNDS_IN = "rounds in "  # and the name of a phase: among the findings, once it is over
 SPARE = 8  # blocks, for neighbors that are a round apart and a checkpoint under way
 
 
@@ -22,8 +20,30 @@ def as_sent(X: Matrix, exchange: str) -> Matrix:
     """X with the precision that it keeps on its way: float64 is exact, float32 rounds."""
     if exchange == "float64":
         return X
-    with np.errstate(over="ignore"):  # `Agent` looks for it
+    with np.errstate(over="ignore"):  # the codec refuses what is not finite
         return X.astype(np.float32).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an agent has of the main phase.
+
+    Attributes:
+        k: The round, counted from the beginning of that phase.
+        X: Its X, (n, p).
+        sparse: X with exact zeros, (n, p).
+        arrays: The method's state by name.
+    """
+
+    k: int
+    X: Matrix
+    sparse: Matrix
+    arrays: Mapping[str, Matrix]
+
+    @property
+    def eta(self) -> float:
+        """Its step size; 0 for methods that send none."""
+        return float(self.arrays.get("eta", 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +51,8 @@ class Memory:
     """All that an agent needs to go on with the same bits; what it has heard it can ask for again.
 
     Attributes:
-        state: Its state.
+        k: The round that it is in.
+        arrays: Its state in that round, by name.
         stop: Its word on stopping in that round.
         said: Its own blocks of earlier rounds that a neighbor may still ask for.
         fallbacks: The earliest round that each neighbor may have to start again from.
@@ -40,10 +61,11 @@ class Memory:
         done: The neighbors that have said that they are done.
         phase: Which phase it is in, counted from 0.
         began: The round that this phase began with.
-        findings: What the phases before have found.
+        found: What the phases before have found.
     """
 
-    state: AgentState
+    k: int
+    arrays: Arrays
     stop: StopWord
     said: tuple[Block, ...]
     fallbacks: Mapping[AgentId, int]
@@ -52,7 +74,7 @@ class Memory:
     done: frozenset[AgentId] = frozenset()
     phase: int = 0
     began: int = 0
-    findings: Findings = field(default_factory=dict)
+    found: Found = field(default_factory=Found)
 
 
 class Agent:
@@ -65,25 +87,25 @@ class Agent:
         memory: What it remembers of an earlier life; None for a first one.
 
     Attributes:
+        k: The round that it is in.
+        state: What it carries from round to round, as its phase has it.
         fallback: The round that it would start again from; None if it could not.
         done: The neighbors that have said that they are done.
-        findings: What the phases so far have found.
+        found: What the phases so far have found.
     """
 
-    def __init__(
-        self, topology: Topology, agent: AgentId, plan: Sequence[Phase], memory: Memory | None = None
-    ) -> None:
-        self.id, self._topology, self._plan = agent, topology, tuple(plan)
+    def __init__(self, topology: Topology, agent: AgentId, plan: Plan, memory: Memory | None = None) -> None:
+        self.id, self._topology, self._plan, self._main = agent, topology, plan.phases, plan.main
         self.neighbors = topology.graph.neighbors[self.id]
-        self._weights = np.array([weight for _, weight in topology.graph.mixing[self.id]])
-        self._main = next(i for i, phase in enumerate(plan) if phase.name == topology.algorithm.method)
-        self._most_said = topology.blocks_kept + SPARE  # a sound neighbor pauses before it needs more
+        self.blocks_kept, self.forms = plan.blocks_kept, plan.forms
+        self._most_said = self.blocks_kept + SPARE  # a sound neighbor pauses before it needs more
+        self.k, self.state = 0, None
         self.epoch = 0
         self.fallback: int | None = None
         self.done: set[AgentId] = set()
         if memory is None:
             self._begin()
-            self._exchange = Exchange(self.id, self.neighbors, self.state.k, most_said=self._most_said)
+            self._exchange = Exchange(self.id, self.neighbors, self.k, most_said=self._most_said)
         else:
             self._remember(memory)
         self._exchange.publish(self.block())
@@ -91,25 +113,21 @@ class Agent:
     def _begin(self) -> None:
         """The first round of the first phase."""
         self._index, self._began = 0, 0
-        self.findings: Findings = {}
-        self._phase.enter(self.findings, 0)
-        self._settle(self._phase.start(), StopWord())
+        self.found = Found()
+        self._phase.enter(self.found, 0)
+        self._settle(0, self._phase.start(), StopWord())
 
     def _remember(self, memory: Memory) -> None:
         """Where an earlier life was."""
-        self.state, self._stop, self.fallback, self.epoch = (
-            memory.state,
-            memory.stop,
-            memory.fallback,
-            memory.epoch,
-        )
-        self._index, self._began, self.findings = memory.phase, memory.began, memory.findings
-        self._phase.enter(self.findings, self._began)
+        self.k, self._stop, self.fallback, self.epoch = memory.k, memory.stop, memory.fallback, memory.epoch
+        self._index, self._began, self.found = memory.phase, memory.began, memory.found
+        self._phase.enter(self.found, self._began)
+        self.state = self._phase.restored(memory.arrays)
         self.done = set(memory.done)
         self._exchange = Exchange(
             self.id,
             self.neighbors,
-            self.state.k,
+            self.k,
             said=memory.said,
             fallbacks=memory.fallbacks,
             is_again=True,
@@ -120,41 +138,21 @@ class Agent:
     def _phase(self) -> Phase:
         return self._plan[self._index]
 
-    def _settle(self, state: AgentState, stop: StopWord) -> None:
+    def _settle(self, k: int, state: Any, stop: StopWord) -> None:
         """Be in this state; if it is the last of its phase, in the first of the next, which has the same round.
 
         All of it or, where a phase cannot conclude or the next cannot begin, nothing: what is saved then is sound.
         """
-        index, began, findings = self._index, self._began, self.findings
-        while state.k >= _last_round(phase := self._plan[index], began, stop):
-            found = {**phase.conclude(state), ROUNDS_IN + phase.name: np.array(float(state.k - began))}
-            if isinstance(phase, Minimising):
-                found[CONVERGED_IN + phase.name] = np.array(float(_is_agreed(stop, phase, began)))
-            findings = {**findings, **found}
+        index, began, found = self._index, self._began, self.found
+        while k >= _last_round(phase := self._plan[index], began, k, state, stop):
+            found = phase.conclude(k - began, state, is_agreed=_is_agreed(stop, phase, began))
             if index == len(self._plan) - 1:
                 break
-            index, began, stop = index + 1, state.k, StopWord()
-            self._plan[index].enter(findings, began)
+            index, began, stop = index + 1, k, StopWord()
+            self._plan[index].enter(found, began)
             state = self._plan[index].start()
-        self._check_can_be_said(phase, state)
-        self.state, self._stop = state, stop
-        self._index, self._began, self.findings = index, began, findings
-
-    def _check_can_be_said(self, phase: Phase, state: AgentState) -> None:
-        """Refuse to average what neighbors would refuse to hear: they would wait for ever.
-
-        Raises:
-            DataFileError: There is a number that no block can carry.
-        """
-        if isinstance(phase, Minimising):  # which has bounds of its own
-            return
-        exchange = self._topology.algorithm.exchange
-        if not all(np.isfinite(as_sent(each, exchange)).all() for each in (state.X, state.D)):
-            instead = ', or leave out exchange = "float32"' if exchange == "float32" else ""
-            raise DataFileError(
-                f"the samples of peer {self.id} are too large: in phase {phase.name} it has a number for its "
-                f"neighbors that {exchange} cannot hold; scale the samples of all peers down{instead}"
-            )
+        self.k, self.state, self._stop = k, state, stop
+        self._index, self._began, self.found = index, began, found
 
     def restart_tracking(self, epoch: int, X: Matrix | None = None) -> None:
         """Begin again at round 0 of a new epoch, with D = H at its current X, or at another one.
@@ -167,10 +165,10 @@ class Agent:
             X: The latest that a neighbor has said, for an agent that has lost its own; in a run that goes on after
                 minimising that need not be an X, and is not used.
         """
-        state, is_alone = self.main_state, len(self._plan) == 1
-        X = X if X is not None and is_alone else None if state is None else state.X
+        answer, is_alone = self.answer(), len(self._plan) == 1
+        X = X if X is not None and is_alone else None if answer is None else answer.X
         self._begin()
-        if self.minimises_first and X is not None and isinstance(self._phase, Minimising):
+        if self.minimises_first and X is not None:
             self.state = self._phase.restart(X)
         self.epoch = epoch
         self.done.clear()
@@ -180,30 +178,48 @@ class Agent:
 
     def memory(self) -> Memory:
         """What to keep, so as to go on from here."""
-        said = tuple(block for block in self._exchange.all_said() if block.k < self.state.k)
         return Memory(
-            self.state,
+            self.k,
+            self._phase.arrays(self.state),
             self._stop,
-            said,
+            tuple(block for block in self._exchange.all_said() if block.k < self.k),
             dict(self._exchange.fallbacks),
             self.fallback,
             self.epoch,
             frozenset(self.done),
             self._index,
             self._began,
-            self.findings,
+            self.found,
         )
 
     def block(self) -> Block:
         """What its neighbors are to hear in this round, and itself too: all mix the same numbers."""
-        state, exchange = self.state, self._topology.algorithm.exchange
-        fallback = state.k if self.fallback is None else self.fallback
-        X, D = as_sent(state.X, exchange), as_sent(state.D, exchange)
-        return Block.of(state.k, X, D, state.eta, self._stop, fallback)
+        said, exchange = self._phase.say(self.phase_round, self.state), self._topology.algorithm.exchange
+        kind, shape = said.form
+        fallback = self.k if self.fallback is None else self.fallback
+        numbers = said.numbers
+        if kind == PAIR and exchange != "float64":
+            numbers = as_sent(np.frombuffer(numbers, dtype="<f8"), exchange).tobytes()
+        return Block(self.k, numbers, shape, said.eta, self._stop, fallback, kind, said.to)
 
     def receive(self, sender: AgentId, block: Block) -> bool:
-        """Hear a neighbor; returns whether it was one that this round lacked."""
+        """Hear a neighbor; returns whether it was one that this round lacked.
+
+        Raises:
+            RemoteProtocolError: It is no block that this neighbor could send.
+        """
+        if block.k == self.k and (what := self._objection(sender, block)) is not None:
+            raise RemoteProtocolError(neighbor=sender, k=block.k, what=what)
         return self._exchange.receive(sender, block)
+
+    def _objection(self, sender: AgentId, block: Block) -> str | None:
+        """Why no honest neighbor can have sent this block in this round; None if one can."""
+        kind, shape = self._phase.expects(self.phase_round, sender)
+        if (block.kind, block.shape) != (kind, shape):
+            return f"has {block.kind} of shape {block.shape}; phase {self.phase} expects {kind} of {shape}"
+        if self._phase.has_known_rounds and block.stop != StopWord():
+            return f"says when to stop, in phase {self.phase}, where that is not for the peers to agree on"
+        return None
 
     def said(self, k: int) -> Block | None:
         """Its own block of round k, if a neighbor may still need it."""
@@ -230,7 +246,7 @@ class Agent:
 
     def has_used(self, neighbor: AgentId) -> bool:
         """Whether it has heard a neighbor in this epoch at all, and may have gone on with what it said."""
-        return self.state.k > 0 or not self.is_missing(neighbor)
+        return self.k > 0 or not self.is_missing(neighbor)
 
     def missing(self) -> tuple[AgentId, ...]:
         """The neighbors it has not heard in this round."""
@@ -244,7 +260,7 @@ class Agent:
     @property
     def phase_round(self) -> int:
         """How many rounds of this phase are behind it."""
-        return self.state.k - self._began
+        return self.k - self._began
 
     @property
     def phases(self) -> tuple[str, ...]:
@@ -254,80 +270,109 @@ class Agent:
     @property
     def minimises_first(self) -> bool:
         """Whether nothing is prepared before the phase that minimises."""
-        return self._main == 0
+        return self._main == 0 and self._plan[0].can_restart
 
     @property
     def rounds_by_phase(self) -> dict[str, int]:
         """How many rounds of each phase are behind it, of those that have begun, in order."""
-        over = {name: self.findings.get(ROUNDS_IN + name) for name in self.phases}
-        return {name: int(rounds) for name, rounds in over.items() if rounds is not None} | {
-            self.phase: self.phase_round
-        }
+        return {end.name: end.rounds for end in self.found.over} | {self.phase: self.phase_round}
+
+    @property
+    def payload_sent(self) -> int:
+        """The bytes that all agents have sent so far, without the frames around them."""
+        rounds = self.rounds_by_phase
+        return sum(phase.payload(rounds.get(phase.name, 0)) for phase in self._plan)
 
     @property
     def phases_cut_short(self) -> tuple[str, ...]:
         """The phases before the main one that ended at their maximum of rounds, not by their tolerance."""
-        return tuple(
-            name for name in self.phases[: self._main] if not self.findings.get(CONVERGED_IN + name, True)
+        return tuple(end.name for end in self.found.over[: self._main] if end.has_converged is False)
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether the main phase has yet to begin."""
+        return self._index < self._main
+
+    @property
+    def is_in_main_phase(self) -> bool:
+        """Whether it minimises."""
+        return self._index == self._main
+
+    @property
+    def main_round(self) -> int:
+        """How many rounds of the main phase are behind it."""
+        end = self.found.end_of(self._plan[self._main].name)
+        return 0 if self.is_preparing else self.phase_round if end is None else end.rounds
+
+    def answer(self) -> Answer | None:
+        """What it has of the main phase; None before that."""
+        if self.is_preparing:
+            return None
+        found = self.found
+        if found.X is not None and found.sparse is not None and found.final is not None:
+            return Answer(self.main_round, found.X, found.sparse, found.final)
+        X, sparse = self._phase.answer(self.phase_round, self.state)
+        arrays = self._phase.arrays(self.state)
+        return Answer(
+            self.phase_round,
+            X,
+            sparse,
+            {name: array for name, array in arrays.items() if not isinstance(array, bytes)},
         )
 
     @property
-    def main_state(self) -> AgentState | None:
-        """Its state in the phase that minimises, with the rounds counted from there; None before that phase."""
-        if self._index < self._main:
-            return None
-        if self._index == self._main:
-            return replace(self.state, k=self.phase_round) if self._began else self.state
-        found = self.findings
-        return AgentState(int(found["rounds"]), found["X"], found["D"], found["H"], float(found["eta"]))
+    def eta(self) -> float:
+        """The step size that it sends in this round."""
+        return self._phase.say(self.phase_round, self.state).eta
 
     @property
     def overall(self) -> float | None:
         """What it divides all samples by, as far as the network has found it; None for nothing."""
-        return float(self.findings["overall"]) if "overall" in self.findings else None
-
-    def sparse(self) -> Matrix:
-        """X of the phase that minimises, with exact zeros."""
-        phase = self._plan[self._main]
-        if self._index == self._main and isinstance(phase, Minimising):
-            return phase.sparse(self.state)
-        return self.findings["sparse"]
+        return None if self.found.overall is None else float(self.found.overall)
 
     @property
     def last_round(self) -> int:
         """The round after which this phase ends, as far as it knows by now."""
-        return _last_round(self._phase, self._began, self._stop)
+        return _last_round(self._phase, self._began, self.k, self.state, self._stop)
 
     @property
     def is_done(self) -> bool:
         """Whether its state is the result; so it is at all agents after the same round."""
-        return self._index == len(self._plan) - 1 and self.state.k >= self.last_round
+        return self._index == len(self._plan) - 1 and self.k >= self.last_round
 
     @property
     def has_converged(self) -> bool:
-        """Whether the network agreed to stop before the maximum number of rounds."""
-        if self._index == self._main:
-            return _is_agreed(self._stop, self._phase, self._began)
-        return bool(self.findings.get(CONVERGED_IN + self.phases[self._main], False))
+        """Whether the main phase has reached its tolerance, and the verdict, if there is one, does not deny it."""
+        residual = self.found.residual
+        return self.is_below_tolerance and (residual is None or self._topology.is_converged(float(residual)))
+
+    @property
+    def is_below_tolerance(self) -> bool:
+        """Whether the main phase has reached its tolerance, as the method measures it."""
+        end = self.found.end_of(self._plan[self._main].name)
+        if end is not None:
+            return bool(end.has_converged)
+        return self.is_in_main_phase and _is_agreed(self._stop, self._phase, self._began)
 
     def advance(self) -> None:
         """Take the round that is complete, and step into the next."""
         blocks = self._exchange.take()
-        is_calm = self._phase.is_calm(self.state, blocks)
-        state = self._phase.step(self._weights, self.state, blocks)
-        diameter = self._topology.graph.diameter
-        self._settle(
-            state, next_word((block.stop for block in blocks), is_calm=is_calm, k=state.k, diameter=diameter)
-        )
+        state, is_calm = self._phase.advance(self.phase_round, self.state, blocks)
+        k, diameter = self.k + 1, self._topology.graph.diameter
+        words = (block.stop for block in blocks)
+        self._settle(k, state, next_word(words, is_calm=is_calm, k=k, diameter=diameter))
         self._exchange.publish(self.block())
+        self._exchange.refuse(
+            lambda sender, block: sender != self.id and self._objection(sender, block) is not None
+        )
 
 
-def _last_round(phase: Phase, began: int, stop: StopWord) -> int:
+def _last_round(phase: Phase, began: int, k: int, state: Any, stop: StopWord) -> int:
     """The round after which a phase ends, as far as is known by now."""
-    most = began + phase.most
-    return most if stop.after is None else min(most, stop.after)
+    last = began + phase.last(k - began, state)
+    return last if stop.after is None or phase.has_known_rounds else min(last, stop.after)
 
 
 def _is_agreed(stop: StopWord, phase: Phase, began: int) -> bool:
     """Whether a phase ends because the network has agreed to."""
-    return stop.after is not None and stop.after <= began + phase.most
+    return stop.after is not None and not phase.has_known_rounds and stop.after <= began + phase.most

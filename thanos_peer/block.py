@@ -23,20 +23,32 @@ class StopWord(NamedTuple):
     after: int | None = None
 
 
+PAIR, WORD, NOTHING = "pair", "word", "none"  # what a block may carry, besides whole numbers to be summed
+
+
+def bytes_each(kind: str) -> int:
+    """Bytes of one number of this kind, or of the same entry of both matrices, as long as it is here."""
+    known = {PAIR: 16, WORD: 8, NOTHING: 0}
+    return known[kind] if kind in known else int(kind.removeprefix("int")) // 8
+
+
 class Block(NamedTuple):
     """All that an agent tells its neighbors in round k.
 
-    X and D stay the bytes that they came as, and go out as: one array is made of those of all neighbors when they
+    Numbers stay the bytes that they came as, and go out as: one array is made of those of all neighbors when they
     are mixed, and none of each.
 
     Attributes:
         k: The round.
-        numbers: Its variable X, then its gradient tracker D, row by row: float64, little-endian.
-        shape: (n, p) of both.
+        numbers: Two matrices, X and D of most methods, row by row: float64, little-endian. Or what `kind` says.
+        shape: (n, p) of both; of other kinds (1, how many).
         eta: Its step size in this round.
         stop: Its word on stopping.
         fallback: The earliest round from which it may have to start again; what it says of that is no part of
             the round, and may differ when the block is said again.
+        kind: PAIR; or a format of whole numbers on their way up the tree; or WORD, float64 numbers on their way
+            down; or NOTHING.
+        to: The neighbors that the numbers are for, the others get none; None for all.
     """
 
     k: int
@@ -45,6 +57,8 @@ class Block(NamedTuple):
     eta: float
     stop: StopWord
     fallback: int = 0
+    kind: str = PAIR
+    to: tuple[AgentId, ...] | None = None
 
     @classmethod
     def of(cls, k: int, X: Matrix, D: Matrix, eta: float, stop: StopWord, fallback: int = 0) -> "Block":
@@ -55,19 +69,25 @@ class Block(NamedTuple):
 
     @property
     def X(self) -> Matrix:
-        """Its variable."""
+        """The first matrix."""
         X: Matrix = stacked([self])[0, 0]
         return X
 
     @property
     def D(self) -> Matrix:
-        """Its gradient tracker."""
+        """The second."""
         D: Matrix = stacked([self])[0, 1]
         return D
 
+    def as_told_to(self, neighbor: AgentId) -> "Block":
+        """What this neighbor hears of it."""
+        if self.to is None or neighbor in self.to:
+            return self
+        return self._replace(numbers=b"", shape=(0, 0), kind=NOTHING)
+
     def has_same_bits(self, other: "Block") -> bool:
         """Whether both say the same, to the last bit."""
-        return self._replace(fallback=0) == other._replace(fallback=0)
+        return self._replace(fallback=0, to=None) == other._replace(fallback=0, to=None)
 
 
 def stacked(blocks: Sequence[Block]) -> Matrix:

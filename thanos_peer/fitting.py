@@ -8,17 +8,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from thanos_peer.agent import Agent
 from thanos_peer.errors import ConfigError
-from thanos_peer.loadings.findings import facts_of_loadings, findings_of
+from thanos_peer.loadings.findings import facts_of_loadings, found_as_findings
 from thanos_peer.loadings.result import Result
 from thanos_peer.problem import assemble
 from thanos_peer.samples import Moments, check_same_features, columns_of, named
 from thanos_peer.samples.moments import moments_of_rows
 from thanos_peer.samples.names import check_names
-from thanos_peer.simulate import AgentNetwork
+from thanos_peer.simulate import StackedNetwork
 from thanos_peer.topology import Topology, families, parse
 from thanos_peer.topology.graph import Edge
+from thanos_peer.topology.variants import settings_of
 
 
 def fit(  # noqa: PLR0913 - named, each with its default
@@ -30,21 +30,21 @@ def fit(  # noqa: PLR0913 - named, each with its default
     graph: str | Iterable[Edge] = "ring",
     center: bool = True,
     scale: bool = False,
-    start: Literal["destiny", "random"] = "destiny",
+    method: str = "auto",
+    start: Literal["leading", "destiny", "random"] = "leading",
     seed: int = 1,
-    sigma: float | None = None,
-    max_rounds: int = 3000,
-    tolerance: float = 1e-4,
+    max_rounds: int | None = None,
+    tolerance: float | None = None,
     feature_names: Sequence[str] | None = None,
 ) -> Result:
     """Find the sparse components of all samples together, as agents that each hold one of the arrays.
 
-    The agents are those of a network: they exchange X and D with their neighbors only. They have the same bits as
-    well if NumPy computes with one thread, as it does for peers: set OPENBLAS_NUM_THREADS=1 before it is imported.
+    The agents are those of a network: they talk to their neighbors only. They have the same bits as well if NumPy
+    computes with one thread, as it does for peers: set OPENBLAS_NUM_THREADS=1 before it is imported.
 
     Samples are divided by a norm of all of them together, so that mu means the same for data of any size, however
-    it is split: by the 2-norm with the start "destiny", which finds it, and by the Frobenius norm otherwise, which
-    is larger, so that the same mu weighs more.
+    it is split: by the 2-norm with the starts "leading" and "destiny", which find it, and by the Frobenius norm
+    otherwise, which is larger, so that the same mu weighs more.
 
     Args:
         samples: An array for each agent, (m_i, n): a row per sample.
@@ -54,15 +54,18 @@ def fit(  # noqa: PLR0913 - named, each with its default
         graph: Who is whose neighbor: the name of a family ("ring", "complete", ...), or pairs of agents.
         center: Whether to subtract the mean of all samples.
         scale: Whether to divide each feature by its standard deviation over all samples.
-        start: "destiny" finds the leading singular vectors first; "random" starts anywhere.
+        method: "auto" finds the exact answer, by the Gram matrix ("gram") or by steps ("proximal"), whichever
+            sends less; "thanos" is the method of the paper.
+        start: "leading" and "destiny" find the leading singular vectors first; "random" starts anywhere.
         seed: Of the start, and of a random graph.
-        sigma: A constant smoothing; None lets it decrease as k^(-1/3).
-        max_rounds: Stop after this round at the latest.
-        tolerance: Stop when no agent's residual is above.
+        max_rounds: Stop after this round of the method at the latest; None for 3000 of THANOS, and for as many as
+            it takes of the exact methods.
+        tolerance: Stop when the residual is not above; None for 1e-4 of THANOS, and 1e-10 of the exact methods.
         feature_names: What the features are called; None takes the columns of a data frame.
 
     Returns:
-        The loadings of the first agent; all agree up to the tolerance. `facts` says how the run went.
+        The loadings of the first agent; all agree up to the tolerance. `facts` says how the run went, and
+        `all_sparse_components_` has those of all agents.
 
     Raises:
         ConfigError: Samples or settings cannot be used.
@@ -70,9 +73,10 @@ def fit(  # noqa: PLR0913 - named, each with its default
     """
     moments = _moments_of(samples, feature_names)
     problem: dict[str, Any] = {"regularizer": regularizer} | ({} if regularizer == "none" else {"mu": mu})
-    algorithm: dict[str, Any] = {"max_rounds": max_rounds, "tolerance": tolerance, "beta": "auto"}
-    algorithm |= {"start": {"kind": start, "seed": seed}, "step": {"rule": "bb", "first": "auto"}}
-    algorithm["smoothing"] = {"rule": "decreasing"} if sigma is None else {"rule": "constant", "sigma": sigma}
+    wanted = {"max_rounds": max_rounds, "tolerance": tolerance}
+    algorithm: dict[str, Any] = {"method": method, "start": {"kind": start, "seed": seed}}
+    algorithm |= settings_of(method)
+    algorithm |= {key: value for key, value in wanted.items() if value is not None}
     data = {"kind": "files", "center": center, "scale": scale, "overall": "auto"}
     raw = {
         "name": "fit",
@@ -82,10 +86,10 @@ def fit(  # noqa: PLR0913 - named, each with its default
         "peers": [{"id": i, "address": f"ipc://{i}"} for i in range(len(moments))],
     }
     topology = parse(raw, file=Path("fit"), may_lack_data=True, reads_data=False)
-    network = AgentNetwork(assemble(topology, moments))
+    network = StackedNetwork(assemble(topology, moments))
     while not network.is_done:
         network.advance()
-    return _result_of(topology, network.agents[0], moments[0].features)
+    return _result_of(topology, network, moments[0].features)
 
 
 def _moments_of(samples: Iterable[ArrayLike], names: Sequence[str] | None) -> list[Moments]:
@@ -133,18 +137,27 @@ def _edges_of(graph: str | Iterable[Edge], d: int, seed: int) -> list[list[int]]
         raise ConfigError("graph must be the name of a family, or pairs of agents: [(0, 1), (1, 2)]") from error
 
 
-def _result_of(topology: Topology, agent: Agent, features: tuple[str, ...] | None) -> Result:
-    state, sparse, findings = agent.main_state, agent.sparse(), findings_of(topology, agent, features)
-    assert state is not None, "it is done"  # noqa: S101
-    facts = {"round": state.k, "has_converged": agent.has_converged, "rounds_by_phase": agent.rounds_by_phase}
-    facts["phases_cut_short"] = list(agent.phases_cut_short)
+def _result_of(topology: Topology, network: StackedNetwork, features: tuple[str, ...] | None) -> Result:
+    X, sparse, findings = network.X[0], network.sparse[0], found_as_findings(topology, network.found, features)
+    rounds = network.rounds_by_phase
+    facts = {
+        "method": topology.method,
+        "round": network.k,
+        "has_converged": network.has_converged,
+        "tolerance": topology.tolerance,
+        "rounds_by_phase": dict(rounds),
+        "phases_cut_short": list(network.phases_cut_short),
+        "messages": sum(rounds.values()) * topology.messages_per_round,
+        "payload_bytes": network.payload_sent,
+    }
     return Result(
-        components_=state.X.T,
+        components_=X.T,
         sparse_components_=sparse.T,
         mean_=findings.mean,
         scale_=findings.scale,
         feature_names_in_=None if features is None else np.array(features),
         explained_variance_ratio_=findings.explained_variance_ratio,
         common_components_=None if findings.common is None else findings.common.T,
-        facts=facts | facts_of_loadings(state.X, sparse, findings),
+        all_sparse_components_=network.sparse.swapaxes(1, 2),
+        facts=facts | facts_of_loadings(X, sparse, findings),
     )

@@ -16,14 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from thanos_peer.algorithm.mixing import BLOW_UP
 from thanos_peer.algorithm.stiefel import norm
-from thanos_peer.algorithm.thanos import BLOW_UP
 from thanos_peer.block import Matrix
 from thanos_peer.errors import OwnCodeError
 from thanos_peer.samples import samples_digest
 from thanos_peer.topology import Topology
 
 LONGEST_CAUSE = 300  # characters of what the code says of itself
+
+NEAR = 2.0**-20  # how far a prox goes to tell a slope
 
 
 class OwnObjective:
@@ -68,8 +70,30 @@ class OwnRegularizer:
         return self._code.matrix("prox", X, sigma)
 
     def lipschitz(self, n: int, p: int) -> float:
-        """What the class says, if it does: no agent needs it, a reference solver does."""
-        return self._code.number("lipschitz", n, p)
+        """What the class says; if it says nothing, how steep it is at one point, which solvers take for scale."""
+        if self._code.has("lipschitz"):
+            return self._code.number("lipschitz", n, p)
+        X = np.random.default_rng(0).standard_normal((n, p))
+        return float(norm(X - self.prox(X, NEAR))) / NEAR
+
+    @staticmethod
+    def of(topology: Topology, weight: float) -> "OwnRegularizer":
+        """With a derivative of its prox, if the class has one."""
+        plain = OwnRegularizer(topology, weight)
+        return OwnDifferentiableRegularizer(topology, weight) if plain.is_differentiable else plain
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether the class has `prox_derivative`."""
+        return self._code.has("prox_derivative")
+
+
+class OwnDifferentiableRegularizer(OwnRegularizer):
+    """One whose class also knows a derivative of its prox."""
+
+    def prox_derivative(self, X: Matrix, sigma: float, V: Matrix) -> Matrix:
+        """The derivative of prox at X along V, (n, p)."""
+        return self._code.matrix("prox_derivative", X, sigma, V)
 
 
 def check_allowed(topology: Topology) -> None:
@@ -111,6 +135,10 @@ class _Code:
         for method in needs:
             self._method(method)
 
+    def has(self, method: str) -> bool:
+        """Whether the class has such a method."""
+        return callable(getattr(self._object, method, None))
+
     def _method(self, method: str) -> Callable[..., Any]:
         found = getattr(self._object, method, None)
         if not callable(found):
@@ -125,7 +153,7 @@ class _Code:
             raise OwnCodeError(f"{what} returned {value}; must be finite")
         return value
 
-    def matrix(self, method: str, X: Matrix, *arguments: float) -> Matrix:
+    def matrix(self, method: str, X: Matrix, *arguments: float | Matrix) -> Matrix:
         """A finite matrix of the shape of X."""
         what = f"{self._name}.{method}"
         returned: Matrix = self._guarded(

@@ -7,14 +7,16 @@ from functools import cached_property
 import numpy as np
 
 from thanos_peer.algorithm import conditions, reference
-from thanos_peer.algorithm.measures import WholeProblem
+from thanos_peer.algorithm.measures import WholeProblem, certificate
+from thanos_peer.algorithm.methods import MIXING
 from thanos_peer.algorithm.objectives import Objective, SparsePCA
+from thanos_peer.algorithm.regularizers import Regularizer
+from thanos_peer.algorithm.schedules import Parameters, Smoothing
 from thanos_peer.algorithm.stiefel import rotation_distance, signed_permutation_distance
-from thanos_peer.algorithm.thanos import LocalProblem, Parameters
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError, DataFileError
 from thanos_peer.own_code import OwnObjective, check_allowed
-from thanos_peer.phases import Findings, Phase
+from thanos_peer.phases import Found, Plan
 from thanos_peer.preparation import NOTHING_LEFT, Share, pooled_findings
 from thanos_peer.rules import regularizer_of
 from thanos_peer.samples import Moments
@@ -38,12 +40,20 @@ def _data_of(topology: Topology, agents: Sequence[AgentId]) -> list[Moments | Ob
 
 
 @dataclass(frozen=True)
+class LocalProblem:
+    """What agent `agent` minimises: f_i + g_i, its share of (1)."""
+
+    agent: AgentId
+    f: Objective
+    g: Regularizer
+
+
+@dataclass(frozen=True)
 class Instance:
     """Everything a whole network needs, in one place: for runs in one process only.
 
     Attributes:
         topology: Where it comes from.
-        parameters: The rules that all agents follow.
         local_problems: What each agent minimises, in order of id.
         start: The common X^(0), (n, p).
         shares: What each agent brings.
@@ -51,15 +61,39 @@ class Instance:
     """
 
     topology: Topology
-    parameters: Parameters
     local_problems: tuple[LocalProblem, ...]
     start: Matrix
     shares: tuple[Share, ...]
-    found: Findings
+    found: Found
 
-    def plan(self, agent: AgentId) -> tuple[Phase, ...]:
+    def plan(self, agent: AgentId) -> Plan:
         """The phases of one agent."""
         return self.shares[agent].plan()
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        """Those of THANOS."""
+        return self.shares[0].prepare_main(self.found).parameters()
+
+    @cached_property
+    def smoothing(self) -> Smoothing | None:
+        """How sigma shrinks; None for methods that do not smooth."""
+        method = MIXING.get(self.topology.method)
+        return None if method is None or "beta" not in method.settings else self.parameters.smoothing
+
+    @cached_property
+    def size(self) -> float:
+        """||A||_2^2 of all samples as they are minimised with; 1 for objectives that are not PCA."""
+        return self.pooled.lipschitz() if self.is_pca else 1.0
+
+    def residual(self, X: Matrix) -> float:
+        """How far X on the manifold is from a stationary point of the non-smooth problem, relative to the size."""
+        return certificate(X, self.whole.f.gradient(X), self.whole_regularizer, self.size).relative
+
+    @cached_property
+    def whole_regularizer(self) -> Regularizer:
+        """The sum of all g_i."""
+        return regularizer_of(self.topology, mu=self.topology.problem.mu or 0.0)
 
     @property
     def is_pca(self) -> bool:
@@ -94,7 +128,7 @@ class Instance:
         if overall is None or not self.is_divided:
             return self
         if overall not in self._divided:
-            found = {**self.found, "overall": np.array(overall)}
+            found = replace(self.found, overall=np.array(overall))
             both = zip(self.local_problems, self.shares, strict=True)
             own = tuple(replace(local, f=share.objective(found)) for local, share in both)
             self._divided[overall] = replace(self, local_problems=own, found=found)
@@ -107,7 +141,7 @@ class Instance:
     @property
     def is_divided(self) -> bool:
         """Whether the agents divide all samples by something that they find."""
-        return "overall" in self.found
+        return getattr(self.topology.problem.data, "overall", None) == "auto"
 
     def solve_reference(self) -> reference.Reference:
         """The centralised X*, from the same start; it is solved once."""
@@ -115,8 +149,7 @@ class Instance:
 
     @cached_property
     def _reference(self) -> reference.Reference:
-        g = regularizer_of(self.topology, mu=self.topology.problem.mu or 0.0)
-        return reference.solve(self.pooled, g, self.start, lipschitz=self.pooled.lipschitz())
+        return reference.solve(self.pooled, self.whole_regularizer, self.start, lipschitz=self.pooled.lipschitz())
 
     def aligned_distance(self, X: Matrix, X_star: Matrix) -> float:
         """||X - X*||_F after the best of the moves that the objective does not notice."""
@@ -134,18 +167,12 @@ def assemble(topology: Topology, data: Sequence[Moments | Objective]) -> Instanc
     shares = [Share(topology, i, own) for i, own in enumerate(data)]
     found = pooled_findings(topology, shares)
     prepared = [share.prepare_main(found) for share in shares]
-    pcas = [each.local.f for each in prepared if isinstance(each.local.f, SparsePCA)]
+    pcas = [each.f for each in prepared if isinstance(each.f, SparsePCA)]
     if len(pcas) == len(shares) and all(f.variance() == 0 for f in pcas):
         raise DataFileError(NOTHING_LEFT)
-    g = prepared[0].local.g
-    return Instance(
-        topology,
-        prepared[0].parameters,
-        tuple(LocalProblem(each.local.agent, each.local.f, g) for each in prepared),
-        prepared[0].start,
-        tuple(shares),
-        found,
-    )
+    g = prepared[0].g
+    locals_ = tuple(LocalProblem(i, share.objective(found), g) for i, share in enumerate(shares))
+    return Instance(topology, locals_, prepared[0].start, tuple(shares), found)
 
 
 def proven_parameters(instance: Instance) -> tuple[float, float]:
@@ -159,7 +186,7 @@ def proven_parameters(instance: Instance) -> tuple[float, float]:
         L_f=np.float64(lipschitz),
         L_g=np.float64(max(g.lipschitz(n, p) for _, g in whole.shares)),
         M_f=np.float64(lipschitz) * conditions.gradient_radius(d, p),  # the gradient is linear
-        sigma=np.float64(instance.parameters.smoothing.sigma(topology.algorithm.max_rounds)),
+        sigma=np.float64(instance.parameters.smoothing.sigma(topology.max_rounds)),
         lambda_=topology.graph.lambda_,
     )
     with np.errstate(over="ignore"):

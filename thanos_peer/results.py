@@ -20,7 +20,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -29,18 +29,20 @@ import tomlkit
 
 from thanos_peer import __version__
 from thanos_peer.algorithm.reference import TARGET, Reference
-from thanos_peer.algorithm.stiefel import orthonormal_basis, polar
+from thanos_peer.algorithm.stiefel import infeasibility, orthonormal_basis, polar
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.durable import make_directory
 from thanos_peer.errors import CheckpointError, ConfigError
-from thanos_peer.loadings.files import read_block, read_facts, write_facts, write_loadings
-from thanos_peer.loadings.findings import Findings, count_in, estimated_epsilon, facts_of_loadings
-from thanos_peer.preparation import applied
+from thanos_peer.loadings.files import read_facts, read_matrices, write_facts, write_loadings
+from thanos_peer.loadings.findings import Findings, facts_of_loadings, found_as_findings
 from thanos_peer.problem import Instance
-from thanos_peer.simulate import Ended, Network, Row, ending_of
+from thanos_peer.simulate import Ended, Ending, Glimpse, Network, Row, ending_of
 from thanos_peer.topology import Topology
 from thanos_peer.topology.anchor import anchored
 from thanos_peer.topology.data import features_of
+
+BELOW = " " * 22  # where a second line of the summary begins
+FEASIBLE = 1e-9  # a sparse answer that is nearer to the manifold than this is what is judged
 
 
 def cells_of(row: Row) -> dict[str, float | int | None]:
@@ -85,27 +87,19 @@ class RunDirectory:
 
     def finish(self, network: Network, instance: Instance, summary: "Summary") -> None:
         """Write what came out."""
-        sigma, topology = instance.parameters.smoothing.sigma(network.k), instance.topology
-        common = network.X.mean(axis=0)
-        shares = _explained_by_each(instance, polar(common)) if instance.is_pca else None
-        for local, X, D in zip(instance.local_problems, network.X, network.D, strict=True):
-            mean, scale = applied(topology, instance.found)
-            sparse = local.g.prox(X, sigma)
-            findings = Findings(
-                features=self._features[local.agent],
-                mean=mean,
-                scale=scale,
-                overall=network.overall,
-                samples=count_in(instance.found),
-                common=common,
-                objective=summary.objective,
-                explained_variance_ratio=shares,
-                sparse_explained_variance=summary.sparse_variance_explained,
-                epsilon=summary.epsilon,
-                epsilon_estimate=estimated_epsilon(topology.d, X, D, sparse),
-            )
-            facts = _facts_of_agent(network, topology, local.agent)
-            PeerFiles(self.path, topology, local.agent).write(X, D, sparse, facts, findings)
+        topology, D, common = instance.topology, network.array("D"), network.X.mean(axis=0)
+        known = replace(
+            found_as_findings(topology, network.found, None),
+            common=common,
+            objective=summary.objective,
+            explained_variance_ratio=_explained_by_each(instance, polar(common)) if instance.is_pca else None,
+            sparse_explained_variance=summary.sparse_variance_explained,
+            residual=summary.residual,
+        )
+        for i, (X, sparse) in enumerate(zip(network.X, network.sparse, strict=True)):
+            findings = replace(known, features=self._features[i])
+            facts = _facts_of_agent(network, topology, i)
+            PeerFiles(self.path, topology, i).write(X, None if D is None else D[i], sparse, facts, findings)
         self.write_summary(summary)
 
     def write_summary(self, summary: "Summary") -> None:
@@ -190,7 +184,7 @@ class PeerFiles:
     def write(
         self,
         X: Matrix,
-        D: Matrix,
+        D: Matrix | None,
         sparse: Matrix,
         facts: dict[str, Any] | None = None,
         findings: Findings | None = None,
@@ -203,20 +197,21 @@ class PeerFiles:
             write_facts(self.facts, facts | facts_of_loadings(X, sparse, findings))
 
 
-class Outcome(Ended, Protocol):
+class Outcome(Glimpse, Ended, Protocol):
     """What a summary is made from: a finished network, simulated or real."""
 
     @property
-    def X(self) -> Matrix:
-        """All X_i, (d, n, p)."""
+    def sparse(self) -> Matrix:
+        """All X_i with exact zeros, (d, n, p)."""
 
 
 @dataclass(frozen=True)
 class NetworkOutcome:
-    """What the peers of a network run left behind."""
+    """What the peers of a network run left behind; D only of methods that track gradients."""
 
     X: Matrix
-    D: Matrix
+    sparse: Matrix
+    D: Matrix | None
     eta: Matrix
     overall: float | None
     rounds: tuple[int, ...]
@@ -224,6 +219,7 @@ class NetworkOutcome:
     phases_cut_short: Sequence[str]
     seconds: float
     is_done: bool
+    is_below_tolerance: bool
     has_converged: bool
 
     @property
@@ -250,20 +246,23 @@ def load_outcome(out: Path, topology: Topology) -> NetworkOutcome:
         raise ConfigError(f"{len(absent)} of {topology.d} peers left no result, among them {absent[0]}")
     facts = [read_facts(file.facts) for file in files]
     shape = (topology.problem.n, topology.problem.p)
-    blocks = [read_block(file.result, shape) for file in files]
+    matrices = [read_matrices(file.result, shape) for file in files]
+    trackers = [D for _, _, D in matrices if D is not None]
     return NetworkOutcome(
-        X=np.array([X for X, _ in blocks]),
-        D=np.array([D for _, D in blocks]),
+        X=np.array([X for X, _, _ in matrices]),
+        sparse=np.array([sparse for _, sparse, _ in matrices]),
+        D=np.array(trackers) if len(trackers) == len(files) else None,
         eta=np.array([fact.eta for fact in facts]),
         overall=facts[0].overall,
         rounds=tuple(fact.round for fact in facts),
         rounds_by_phase=min(
-            (fact.rounds_by_phase or {topology.algorithm.method: fact.round} for fact in facts),
+            (fact.rounds_by_phase or {topology.method: fact.round} for fact in facts),
             key=lambda rounds: sum(rounds.values()),
         ),
         phases_cut_short=facts[0].phases_cut_short,
         seconds=max(fact.seconds for fact in facts),
         is_done=all(fact.is_done for fact in facts),
+        is_below_tolerance=all(fact.ending == "tolerance" for fact in facts),
         has_converged=all(fact.has_converged for fact in facts),
     )
 
@@ -292,9 +291,12 @@ class Summary:
     feasibility: float
     consensus: float
     epsilon: float
-    sigma: float
+    sigma: float | None
+    residual: float
+    tolerance: float
     messages: int
     payload_bytes: int
+    has_converged: bool = False
     reference_residual: float | None = None
     distance: float | None = None
     aligned_distance: float | None = None
@@ -311,11 +313,25 @@ class Summary:
             f"  non-zeros           {self.nonzeros} of {self.entries}, in {self.nonzero_rows} of {self.rows} rows",
             f"  feasibility         {self.feasibility:.2e}  (mean of ||X_i'X_i - I||)",
             f"  consensus           {self.consensus:.2e}  (largest ||X_i - mean||)",
-            f"  stationarity        epsilon = {self.epsilon:.2e} certified, with sigma = {self.sigma:.3g}",
+            f"  residual            {self._words_on_residual()}",
             *self._words_on_phases(),
-            f"  traffic             {self.messages:,} messages, {self.payload_bytes:,} bytes of X and D",
+            f"  traffic             {self.messages:,} messages, {self.payload_bytes:,} bytes in them",
         ]
         return "\n".join(lines + self._words_on_reference())
+
+    def _words_on_residual(self) -> str:
+        """How far from a stationary point of the non-smooth problem; which need not be the global minimum."""
+        how = f"{self.residual:.2e} of the non-smooth problem, relative to ||A||^2"
+        if self.has_converged:
+            return f"{how}\n{BELOW}converged: stationary, not necessarily the global minimum"
+        if not self.tolerance:
+            return f"{how}; no tolerance was set"
+        above = f"{how}\n{BELOW}not converged: above the tolerance {self.tolerance:g} after {self.rounds} rounds"
+        advice = {
+            Ending.TOLERANCE.value: ': what is left is the smoothing; take method = "auto"',
+            Ending.MAX_ROUNDS.value: '; raise max_rounds, or take method = "auto"',
+        }
+        return above + advice.get(self.ending, "")
 
     def _words_on_phases(self) -> list[str]:
         if len(self.rounds_by_phase) < 2:
@@ -347,8 +363,11 @@ def summarize(
 ) -> Summary:
     """Sum up a run that ended with `row`."""
     topology, mean = instance.topology, network.X.mean(axis=0)
-    messages = sum(network.rounds_by_phase.values()) * topology.messages_per_round
-    sparse = instance.local_problems[0].g.prox(mean, row.sigma)
+    rounds = network.rounds_by_phase
+    payload = sum(phase.payload(rounds.get(phase.name, 0)) for phase in instance.plan(0).phases)
+    sparse = network.sparse.mean(axis=0)  # zero where all are
+    measured = instance.divided_by(network.overall)
+    residual = measured.residual(sparse if infeasibility(sparse) < FEASIBLE else polar(mean))
     return Summary(
         name=topology.name,
         digest=topology.digest,
@@ -367,8 +386,11 @@ def summarize(
         consensus=row.consensus,
         epsilon=row.stationarity.epsilon,
         sigma=row.sigma,
-        messages=messages,
-        payload_bytes=messages * topology.payload_per_message,
+        residual=residual,
+        tolerance=topology.tolerance,
+        has_converged=network.has_converged and topology.is_converged(residual),
+        messages=sum(rounds.values()) * topology.messages_per_round,
+        payload_bytes=payload,
         reference_residual=None if reference is None else reference.residual,
         distance=row.distance,
         aligned_distance=row.aligned_distance,
@@ -385,7 +407,6 @@ def explained(instance: Instance, X: Matrix) -> float:
 
 def _facts_of_agent(network: Network, topology: Topology, agent: AgentId) -> dict[str, Any]:
     """What a simulated agent has to say of the run, with the names that a peer uses."""
-    messages = sum(network.rounds_by_phase.values()) * topology.graph.degrees[agent]
     return {
         "id": agent,
         "name": topology.name,
@@ -397,8 +418,7 @@ def _facts_of_agent(network: Network, topology: Topology, agent: AgentId) -> dic
         "is_done": network.is_done,
         "has_converged": network.has_converged,
         "eta": float(network.eta[agent]),
-        "messages_sent": messages,
-        "bytes_sent": messages * topology.payload_per_message,
+        "messages_sent": sum(network.rounds_by_phase.values()) * topology.graph.degrees[agent],
     }
 
 
@@ -410,7 +430,8 @@ def _explained_by_each(instance: Instance, X: Matrix) -> Matrix:
 
 def _copy_topology(topology: Topology, file: Path) -> None:
     """As it is, unless it names files, whose paths may start from where it lay."""
-    if topology.algorithm.start.kind == "file" or any(peer.data is not None for peer in topology.peers):
+    has_paths = topology.algorithm.start.kind == "file" or any(peer.data is not None for peer in topology.peers)
+    if has_paths or topology.other_method is not None:
         file.write_text(tomlkit.dumps(anchored(topology)), encoding="utf-8")
     else:
         shutil.copyfile(topology.file, file)

@@ -2,17 +2,18 @@
 
 import numpy as np
 
+from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.algorithm.regularizers import L1, L21, Regularizer, Zero
 from thanos_peer.algorithm.schedules import (
     BarzilaiBorwein,
     ConstantSmoothing,
     ConstantStep,
     DecreasingSmoothing,
+    Parameters,
     Smoothing,
     StepRule,
 )
 from thanos_peer.algorithm.stiefel import leading_left_singular_vectors, random_point
-from thanos_peer.algorithm.thanos import Parameters
 from thanos_peer.block import Matrix
 from thanos_peer.own_code import OwnRegularizer
 from thanos_peer.topology import Topology
@@ -30,7 +31,10 @@ def parameters_of(topology: Topology, size: float | None = None) -> Parameters:
     """
     beta = topology.algorithm.beta
     if beta == "auto":
-        beta = _known(size) / topology.d
+        n, p = topology.problem.n, topology.problem.p
+        beta = (
+            _known(size) + regularizer_of(topology, mu=topology.problem.mu or 0.0).lipschitz(n, p)
+        ) / topology.d
     return Parameters(beta, _step_rule(topology, size), smoothing_of(topology))
 
 
@@ -40,7 +44,7 @@ def regularizer_of(topology: Topology, *, mu: float) -> Regularizer:
     regularizer = topology.problem.regularizer
     if regularizer == "none":
         return Zero()
-    return kinds[regularizer](mu) if regularizer in kinds else OwnRegularizer(topology, mu)
+    return kinds[regularizer](mu) if regularizer in kinds else OwnRegularizer.of(topology, mu)
 
 
 def share_of_regularizer(topology: Topology) -> Regularizer:
@@ -53,7 +57,7 @@ def start_of(topology: Topology) -> Matrix:
     n, p, start = topology.problem.n, topology.problem.p, topology.algorithm.start
     if start.kind == "file":
         return read_start(topology.directory / start.path, n=n, p=p)
-    if start.kind in ("random", "destiny"):
+    if start.kind in ("random", "destiny", "leading"):
         return random_point(n, p, np.random.default_rng(start.seed))
     data = topology.problem.data
     assert data.kind == "synthetic", "checked when the file was loaded"  # noqa: S101
@@ -61,12 +65,21 @@ def start_of(topology: Topology) -> Matrix:
     return leading_left_singular_vectors(samples.T, p)
 
 
+def restart_of(topology: Topology, number: int) -> Matrix:
+    """Where to begin once more: a random point of the manifold, the same at every agent."""
+    n, p, seed = topology.problem.n, topology.problem.p, getattr(topology.algorithm.start, "seed", 0)
+    return random_point(n, p, np.random.default_rng([seed, number]))
+
+
 def needs_size(topology: Topology) -> bool:
     """Whether something in the file is to follow from how large all samples are together."""
     algorithm, data = topology.algorithm, topology.problem.data
+    if topology.problem.objective is not None:  # of one's own: nothing is known of its size
+        return False
     return (
         "auto" in (algorithm.beta, getattr(algorithm.step, "first", None), getattr(data, "overall", None))
-        or algorithm.start.kind == "destiny"
+        or algorithm.start.kind in ("destiny", "leading")
+        or "beta" not in (MIXING | SUMMING)[topology.method].settings
     )
 
 

@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
-from thanos_peer.algorithm.ritz import leading_vectors, top_left, with_signs_of
+from thanos_peer.algorithm.ritz import leading_of, leading_vectors, with_signs_of
 from thanos_peer.algorithm.stiefel import random_point
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9)).map(lambda pair: (max(pair), min(pair)))
@@ -37,6 +36,16 @@ def test_a_basis_that_is_not_quite_orthonormal_is_made_so(size, seed):
     assert np.abs(found.T @ found - np.eye(p)).max() < 1e-12
 
 
+@given(size=SIZES, seed=SEEDS)
+def test_of_a_whole_gram_matrix_the_leading_vectors_and_values_are_found(size, seed):
+    (n, p), rng = size, np.random.default_rng(seed)
+    gram, vectors, values = eigenvectors(rng, n)
+    compass = random_point(n, p, rng)
+    found, sizes = leading_of(gram, compass)
+    assert np.abs(found - with_signs_of(vectors[:, :p], compass)).max() < 1e-11
+    assert sizes == pytest.approx(values[:p])
+
+
 @given(size=SIZES, seed=SEEDS, flips=st.integers(0, 2**9 - 1))
 def test_the_signs_follow_the_compass_whatever_they_were(size, seed, flips):
     (n, p), rng = size, np.random.default_rng(seed)
@@ -45,15 +54,6 @@ def test_the_signs_follow_the_compass_whatever_they_were(size, seed, flips):
     turned = with_signs_of(vectors * signs, compass)
     assert (np.sum(turned * compass, axis=0) >= 0).all()
     assert turned.tobytes() == with_signs_of(vectors, compass).tobytes()
-
-
-@given(matrix=arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 4)), elements=st.floats(-9, 9)))
-def test_a_matrix_lies_in_the_top_left_corner_and_the_rest_is_zero(matrix):
-    padded = top_left(matrix, (5, 4))
-    n, p = matrix.shape
-    assert padded.shape == (5, 4)
-    assert padded[:n, :p].tobytes() == matrix.tobytes()
-    assert np.count_nonzero(padded) == np.count_nonzero(matrix)
 
 
 @given(size=SIZES, seed=SEEDS)

@@ -18,7 +18,17 @@ def new(tmp_path):
     """Makes a topology file with `topology new`."""
 
     def make(family="ring", *options, name="net.toml"):
-        call("topology", "new", family, "--n", 6, "--p", 2, *options, "-o", tmp_path / name)
+        usual = (
+            "--n",
+            6,
+            "--p",
+            2,
+            "--method",
+            "thanos",
+            "--tolerance",
+            1e-3,
+        )  # of options given twice the last counts
+        call("topology", "new", family, *usual, *options, "-o", tmp_path / name)
         return tmp_path / name
 
     return make

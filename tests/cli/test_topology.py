@@ -1,3 +1,4 @@
+import re
 import sys
 import tomllib
 
@@ -119,12 +120,31 @@ def test_check_prints_what_follows_from_the_file(new):
     assert facts["lambda"] == f"{lambda_:.6f}"
     assert facts["spectral gap"] == f"{1 - lambda_:.6f}"
     assert facts["messages per round"] == "6"
-    assert facts["bytes per round"] == "1,152 of X and D (192 per message)"
+    assert facts["tree"] == "root 1, height 2: a sum takes 4 rounds"
+    assert facts["phases"] == "thanos up to 3000"
+    assert facts["thanos sends"] == f"{6 * 2 * 6 * 2 * 8:,} bytes a round"  # X and D both ways over three edges
+    steps, gram = 3 * (13 * 16 + 15 * 8), 3 * (21 * 16 + (15 + 21) * 8)  # whole numbers up, a word down
+    assert facts["proximal sends"] == f"{steps:,} bytes in 4 rounds an iteration, 100 of which are typical"
+    assert facts["gram sends"] == f"{gram:,} bytes in 4 rounds, once"
     rounds = [int(np.ceil(np.log(factor) / np.log(lambda_))) for factor in (1e-6, 1e-15)]
     assert facts["rounds to consensus"] == "{} to shrink disagreement by 1e-6, {} by 1e-15".format(*rounds)
     assert facts["problem"] == "n = 6, p = 2, l1 with mu = 0.1, data: synthetic"
     assert facts["algorithm"] == "thanos, at most 3000 rounds, tolerance 0.001"
     assert facts["Condition 1 asks for"].startswith("beta > ")
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_check_says_up_to_which_n_the_gram_matrix_is_cheaper_and_auto_goes_by_it(new, p):
+    said = facts_of(new("path", "-d", 3, "--p", p, "--method", "auto"))["gram sends less"]
+    largest = int(re.search(r"up to n = (\d+) with", said)[1])
+    for n, method in ((largest, "gram"), (largest + 1, "proximal")):
+        file = new("path", "-d", 3, "--n", n, "--p", p, "--method", "auto", name=f"{n}.toml")
+        facts = facts_of(file)
+        assert facts["algorithm"] == f"{method}, at most 100000 rounds, tolerance 0.001"
+        assert facts["gram sends less"].endswith(
+            f'up to n = {largest} with p = {p}; method = "auto" takes {method}'
+        )
+        assert "Condition 1 asks for" not in facts  # which is of THANOS
 
 
 def test_check_knows_explicit_weights(new):
@@ -137,8 +157,8 @@ def test_check_knows_explicit_weights(new):
     ("old", "changed"),
     [
         ("mu = 0.1 ", "mu = 1e200 "),
-        ("smoothing.sigma0 = 1.0", "smoothing.sigma0 = 1e-200"),
-        ("smoothing.exponent = ", "smoothing.exponent = 1e6 # "),
+        ("smoothing.sigma0 = 1.0", "smoothing.sigma0 = 1e-8"),
+        ("smoothing.exponent = ", "smoothing.exponent = 4.0 # "),
     ],
 )
 def test_check_survives_extreme_but_allowed_numbers(new, old, changed):

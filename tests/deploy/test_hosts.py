@@ -130,7 +130,7 @@ def test_following_the_instructions_to_the_letter_gives_the_bits_of_one_process(
     assert fetched == sorted(f"{i}.{kind}" for i in range(4) for kind in ("csv", "json", "npz"))
     assert_same_bits(Path("runs/ring-4"), topology)
     verdict = call("verify", "net.toml", "--results", "runs/ring-4").stdout
-    assert f"same bits: X and D of 4 peers, all after round {simulated(topology).k}" in verdict
+    assert f"same bits: the results of 4 peers, all after round {simulated(topology).k}" in verdict
 
 
 def test_code_and_a_start_are_copied_and_used(office, lan):
@@ -152,7 +152,7 @@ def test_code_and_a_start_are_copied_and_used(office, lan):
         wait_until(PeerFiles(there, topology, number).facts.exists, f"the result of peer {number}")
     do("hosts", "net.toml", "--only", "fetch")
     verdict = call("verify", "net.toml", "--results", "runs/path-2", *allowed).stdout
-    assert "same bits: X and D of 2 peers, all after round 60" in verdict
+    assert "same bits: the results of 2 peers, all after round 60" in verdict
 
 
 @pytest.mark.parametrize("protocol", ["-s", "-O"])  # of scp since OpenSSH 9, and before
@@ -279,13 +279,13 @@ def test_results_that_differ_in_a_bit_are_told_apart(tmp_path):
     files = PeerFiles(tmp_path / "run", topology, 1)
     X = network.X[1].copy()
     X[0, 0] += 2**-50
-    files.write(X, network.D[1], X)
+    files.write(X, network.array("D")[1], X)
     assert (
         "DIFFERENT: peers [1] of 2" in call("verify", topology.file, "--results", tmp_path / "run", code=7).stdout
     )
     for file, content, what in (
         (files.result, zipped(X=npy_header(10**6, 10**6)), "is not a plain numeric .npz file: it claims an array"),
-        (files.result, zipped(X=npy_header(1, 1) + bytes(8)), "is no result of this topology: X and D must be"),
+        (files.result, zipped(X=npy_header(1, 1) + bytes(8)), "is no result of this topology: X, sparse"),
         (files.facts, b"[", "is not what a peer says of its run: "),
         (files.facts, b'{"round": 1}', "is not what a peer says of its run: "),
     ):

@@ -55,9 +55,9 @@ def test_the_shipped_ring_converges_with_one_command(engine, image, clean_copy):
             assert codes(engine, directory, "prepare") == [3]
             prepare = engine.container(directory, "prepare")
             assert "topology.toml changed after the first start" in engine.logs(prepare)
-        assert "same bits: X and D of 5 peers" in engine.compose(directory, "up").stdout
+        assert "same bits: the results of 5 peers" in engine.compose(directory, "up").stdout
         assert codes(engine, directory, "prepare", *RING, "outcome") == [0] * 7
-    assert "same bits: X and D of 5 peers" in said
+    assert "same bits: the results of 5 peers" in said
     assert "every agent was below the tolerance" in said
     assert "same bits" in verdict(engine, directory)
     results = sorted((directory / "results/peers").glob("*.npz"))
@@ -112,7 +112,7 @@ def test_twelve_containers_have_the_bits_of_one_process(engine, image, tmp_path)
     with engine.project(project):
         engine.compose(project, "up")
         assert codes(engine, project, *(f"peer-{i}" for i in range(12))) == [0] * 12
-    assert verdict(engine, project).startswith("same bits: X and D of 12 peers, all after round 1000")
+    assert verdict(engine, project).startswith("same bits: the results of 12 peers, all after round 1000")
 
 
 def test_killed_cut_off_and_paused_containers_change_no_bit(engine, image, tmp_path):  # noqa: ARG001
@@ -123,7 +123,7 @@ def test_killed_cut_off_and_paused_containers_change_no_bit(engine, image, tmp_p
         engine.docker("start", *containers)
         disturb(engine, containers, load(project / "topology.toml").graph.neighbors)
         assert engine.wait_for_end(containers) == [0] * 12
-    assert verdict(engine, project).startswith(f"same bits: X and D of 12 peers, all after round {LONG}")
+    assert verdict(engine, project).startswith(f"same bits: the results of 12 peers, all after round {LONG}")
 
 
 def disturb(engine, containers, neighbors):

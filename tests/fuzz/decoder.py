@@ -3,17 +3,20 @@
 The first byte of an input picks the codec, and whether the rest is the frame or how to make a long one.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
 
-from thanos_peer.block import Block, StopWord
+from thanos_peer.algorithm.fixed_point import EXACT
+from thanos_peer.block import NOTHING, PAIR, WORD, Block, StopWord, bytes_each
 from thanos_peer.errors import RemoteProtocolError
 from thanos_peer.protocol.wire import LARGEST_ROUND, Bye, Codec, Hello
 
 DIGEST = "00112233445566778899aabbccddeeff" * 2  # that of the published vectors
 SHAPES = ((2, 1, "float64"), (2, 1, "float32"), (40, 2, "float64"), (2000, 3, "float64"))
-CODECS = tuple(Codec(DIGEST, n=n, p=p, dtype=dtype) for n, p, dtype in SHAPES)
+FORMS = frozenset({("int128", (1, 4)), (EXACT.kind, (1, 1)), (WORD, (1, 3)), (WORD, (1, 5)), (NOTHING, (0, 0))})
+CODECS = tuple(Codec(DIGEST, n=n, p=p, dtype=dtype, forms=FORMS) for n, p, dtype in SHAPES)
 LONG = 3  # the codec whose frames are too long to be inputs
 LONGEST_ERROR = 400  # characters
 
@@ -24,6 +27,11 @@ def block(k: int, choice: int, *, last: int | None = None, entry: float = 1.0) -
     return Block.of(
         k, np.full((n, p), entry), np.full((n, p), entry), 0.5, StopWord(int(last is not None), last), min(k, 3)
     )
+
+
+def summed(k: int, kind: str, count: int, numbers: bytes) -> Block:
+    """A Block of a sum: numbers on their way up, a word on its way down, or nothing."""
+    return Block(k, numbers, (1, count) if count else (0, 0), 0.0, StopWord(), min(k, 3), kind)
 
 
 GOOD = tuple(
@@ -42,9 +50,21 @@ def seeds() -> dict[str, bytes]:
         "good-block": (0, block(0, 0)),
         "good-block-with-an-end": (0, block(65536, 0, last=70000)),
         "good-block-in-float32": (1, block(5, 1)),
+        "good-sum": (0, summed(9, "int128", 4, bytes(range(64)))),
+        "good-sum-of-exact-numbers": (1, summed(0, EXACT.kind, 1, b"\xff" * EXACT.size)),
+        "good-word": (1, summed(3, WORD, 3, np.array([1.0, -2.5, 1e300]).tobytes())),
+        "good-word-of-another-length": (2, summed(3, WORD, 5, bytes(40))),
+        "good-nothing": (0, summed(65536, NOTHING, 0, b"")),
         "good-bye": (0, Bye(42, "done")),
         "good-bye-with-a-number": (0, Bye(42, "SIGTERM", 1)),
         "bad-block-that-is-not-finite": (2, block(5, 2, entry=np.nan)),
+        "bad-sum-of-too-few": (0, summed(9, "int128", 3, bytes(48))),
+        "bad-sum-that-is-too-short": (0, summed(9, "int128", 4, bytes(63))),
+        "bad-sum-of-other-numbers": (0, summed(9, "int64", 4, bytes(32))),
+        "bad-word-that-is-not-finite": (2, summed(3, WORD, 3, np.array([1.0, np.inf, 0.0]).tobytes())),
+        "bad-word-in-float32": (1, summed(3, WORD, 3, bytes(12))),
+        "bad-nothing-with-numbers": (0, summed(3, NOTHING, 0, bytes(8))),
+        "bad-pair-by-another-name": (0, block(5, 0)._replace(kind="float16")),
         "bad-bye-that-forges-a-line": (0, Bye(7, "x\nERROR: forged")),
         "bad-bye-with-escapes": (0, Bye(7, "\x1b[2J")),
         "bad-hello-that-forges-a-line": (0, replace(hello, trouble="x\nERROR: forged")),
@@ -84,7 +104,7 @@ def check_frame(frame: bytes, choice: int) -> bool:
         assert str(said) == str(alone)
         return False
     assert not isinstance(alone, RemoteProtocolError)
-    check_message(*said, (n, p))
+    check_message(*said, {(PAIR, (n, p)), *FORMS})
     if dtype == "float64":
         again = codec.encode(*said)
         assert codec.encode(*codec.decode(again)) == codec.encode(*alone) == again
@@ -98,13 +118,20 @@ def check_line(line: str, longest: int) -> None:
     assert line.isprintable(), ascii(line)
 
 
-def check_message(sender: int, message: Hello | Block | Bye, shape: tuple[int, int]) -> None:
-    """Whether all fields of a message are what docs/protocol.md says."""
+def check_message(
+    sender: int, message: Hello | Block | Bye, forms: Collection[tuple[str, tuple[int, int]]]
+) -> None:
+    """Whether all fields of a message are what docs/protocol.md says; blocks carry one of these forms."""
     numbers, texts = [sender, message.k], []
     if isinstance(message, Block):
-        assert message.X.shape == message.D.shape == shape
-        assert message.X.dtype == message.D.dtype == np.float64
-        assert np.isfinite((message.X, message.D)).all()
+        rows, columns = message.shape
+        assert (message.kind, message.shape) in forms
+        assert len(message.numbers) == bytes_each(message.kind) * rows * columns
+        if message.kind in (PAIR, WORD):
+            assert np.isfinite(np.frombuffer(message.numbers, dtype="<f8")).all()
+        if message.kind == PAIR:
+            assert message.X.shape == message.D.shape == message.shape
+            assert message.X.dtype == message.D.dtype == np.float64
         assert 0 <= message.eta < float("inf")
         assert message.fallback <= message.k
         assert message.stop.after is None or message.k < message.stop.after <= LARGEST_ROUND

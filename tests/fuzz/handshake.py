@@ -5,8 +5,9 @@ frames of any bytes, in any order. A real `Peer` runs on a real event loop; its 
 opened once for all inputs, and lead to nobody. Frames are handed over where those that arrive are. What the peer
 answers must be sound, and what it logs must be short and printable.
 
-The bits of the first byte say how the peer was started. If with keys, each frame comes with the id that belongs to
-some key, the sender's or another's, and nothing may be heard of a neighbor but what came with its own.
+The bits of the first byte say how the peer was started, and whether its run begins with sums. If with keys, each
+frame comes with the id that belongs to some key, the sender's or another's, and nothing may be heard of a neighbor
+but what came with its own.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import functools
 import logging
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -26,8 +27,9 @@ from fuzz.decoder import check_line, check_message
 from networks import make_instance, raw_topology
 
 from thanos_peer.agent import Agent
-from thanos_peer.block import AgentId, Block, StopWord
+from thanos_peer.block import PAIR, WORD, AgentId, Block, StopWord, bytes_each
 from thanos_peer.errors import ThanosPeerError
+from thanos_peer.problem import Instance
 from thanos_peer.protocol.wire import LARGEST_ROUND, Bye, Codec, Hello
 from thanos_peer.runtime import peer as peer_module
 from thanos_peer.runtime.checkpoint import CheckpointStore
@@ -70,17 +72,18 @@ class Scene:
     has_keys: bool = False
     has_features: bool = False
     is_hasty: bool = False  # epochs may follow each other at once
+    has_sums: bool = False  # its run begins with phases that sum
 
     @classmethod
     def of(cls, byte: int) -> "Scene":
-        return cls(*(bool(byte & bit) for bit in (0x80, 1, 2, 4)))
+        return cls(*(bool(byte & bit) for bit in (0x80, 1, 2, 4, 8)))
 
 
 Speech: TypeAlias = Callable[[Agent, int], Iterator[list[Said]]]  # given the peer's agent and life
 
 
-def codec_of(digest: str, epoch: int = 0) -> Codec:
-    return Codec(digest, n=N, p=P, dtype="float64", epoch=epoch)
+def codec_of(digest: str, epoch: int = 0, forms: Iterable[tuple[str, tuple[int, int]]] = ()) -> Codec:
+    return Codec(digest, n=N, p=P, dtype="float64", epoch=epoch, forms=forms)
 
 
 class Script:
@@ -132,11 +135,11 @@ class Speaker:
         message = (self._hello, self._block, self._block, self._hello, self._bye, self._block)[kind]()
         epoch = script.one_of((self._agent.epoch, self._agent.epoch, self._agent.epoch, 0, 1, 2))
         claimed = script.one_of((*NEIGHBORS, *NEIGHBORS, ME, 2, 77))
-        self._latest = codec_of(self._digest, epoch).encode(claimed, message), claimed
+        self._latest = codec_of(self._digest, epoch, self._agent.forms).encode(claimed, message), claimed
         return self._latest
 
     def _round(self) -> int:
-        k = self._agent.state.k
+        k = self._agent.k
         return max(0, self._script.one_of((k, k, k + 1, k - 1, k + 2, k - 3, *NUMBERS)))
 
     def _hello(self) -> Hello:
@@ -156,9 +159,22 @@ class Speaker:
         D = np.ones((N, P)) * script.one_of((0.0, 1e-9, 1.0, 1e155, 1e300, np.inf))
         after = script.one_of((None, None, k + 1, k + 3, k, *NUMBERS))
         stop = StopWord(script.one_of(NUMBERS), after)
-        return Block.of(
+        block = Block.of(
             k, X, D, script.one_of((0.1, 0.0, 1e-300, 1e300, np.inf)), stop, script.one_of((k, 0, *NUMBERS))
         )
+        sums = sorted(form for form in self._agent.forms if form[0] != PAIR)
+        return block if not sums else self._summed(block, script.one_of((*sums, (PAIR, (N, P)))))
+
+    def _summed(self, block: Block, form: tuple[str, tuple[int, int]]) -> Block:
+        """The same with numbers of a sum, all of them alike."""
+        kind, (rows, columns) = form
+        if kind == PAIR:
+            return block
+        number = self._script.one_of((1.0, 0.0, -1.0, 1e155, 1e300, np.nan))
+        whole = self._script.one_of((1, 0, 0xFF, 0x7F)).to_bytes(1, "little")
+        count = rows * columns
+        numbers = np.full(count, number).tobytes() if kind == WORD else whole * (count * bytes_each(kind))
+        return block._replace(kind=kind, shape=(rows, columns), numbers=numbers)
 
     def _bye(self) -> Bye:
         k, choice = self._round(), self._script.byte()
@@ -204,6 +220,8 @@ class Stage:
         for peer in raw["peers"]:
             peer["address"] = f"ipc://{Path(directory.name) / str(peer['id'])}"
         self.instance = make_instance(raw)
+        raw["algorithm"]["start"] = {"kind": "leading"}
+        self.instance_with_sums = make_instance(raw)
         self.loop = asyncio.new_event_loop()
         self.links = self.loop.run_until_complete(self._open())
         self.lines = Lines()
@@ -237,7 +255,7 @@ class Stage:
             logger.level = level
 
     async def _converse(self, speak: Speech, scene: Scene, store: CheckpointStore | None) -> bool:
-        instance, loop = self.instance, asyncio.get_running_loop()
+        instance, loop = self.instance_of(scene), asyncio.get_running_loop()
         agent = Agent(instance.topology, ME, instance.plan(ME), None if store is None else store.load())
         peer = Peer(
             instance.topology,
@@ -264,26 +282,29 @@ class Stage:
             check_line(str(error), LONGEST_LINE)
             return False
         finally:
-            self._check_answers(agent.epoch)
+            self._check_answers(agent, instance.topology.digest)
             self._check_speakers(peer, scene)
         return peer.rejected == 0
+
+    def instance_of(self, scene: Scene) -> Instance:
+        """Whose peer is to be played to."""
+        return self.instance_with_sums if scene.has_sums else self.instance
 
     def life(self) -> int:
         """The life that the peer has named in its first hello."""
         return codec_of(self.instance.topology.digest).decode(self.links.sent[0])[1].life
 
-    def _check_answers(self, latest: int) -> None:
+    def _check_answers(self, agent: Agent, digest: str) -> None:
         """Whether all that the peer has sent is sound in one of the epochs that it has named, or the latest."""
-        digest = self.instance.topology.digest
-        first = codec_of(digest).decode_all(self.links.sent)
-        epochs = {0, latest} | {
+        first = codec_of(digest, 0, agent.forms).decode_all(self.links.sent)
+        epochs = {0, agent.epoch} | {
             said[1].epoch for said in first if isinstance(said, tuple) and isinstance(said[1], Hello)
         }
-        for codec in [codec_of(digest, epoch) for epoch in epochs]:
+        for codec in [codec_of(digest, epoch, agent.forms) for epoch in epochs]:
             decoded = codec.decode_all(self.links.sent)
             for sender, message in (said for said in decoded if isinstance(said, tuple)):
                 assert sender == ME
-                check_message(sender, message, (N, P))
+                check_message(sender, message, {(PAIR, (N, P)), *agent.forms})
             self.links.sent = [
                 frame for frame, said in zip(self.links.sent, decoded, strict=True) if not isinstance(said, tuple)
             ]
@@ -317,7 +338,7 @@ def seeds() -> dict[str, bytes]:
 def try_bytes(data: bytes) -> bool:
     """Play an input to a peer; returns whether all that was said to it was in order."""
     script, scene = Script(data[1:]), Scene.of(data[0] if data else 0)
-    digest = stage().instance.topology.digest
+    digest = stage().instance_of(scene).topology.digest
 
     def speak(agent: Agent, life: int) -> Iterator[list[Said]]:
         speaker = Speaker(script, agent, digest, (5, life, 6), has_keys=scene.has_keys)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from thanos_peer.loadings import Findings, write_loadings
-from thanos_peer.loadings.files import whole_file
+from thanos_peer.loadings.files import read_matrices, whole_file
 
 X = np.linalg.qr(np.random.default_rng(1).standard_normal((5, 2)))[0] * (1 + 1e-6)
 SPARSE = np.where(np.abs(X) > 0.3, X, 0.0)
@@ -24,6 +24,17 @@ def test_x_d_and_the_sparse_loadings_are_kept_to_the_last_bit(tmp_path):
         "sparse": SPARSE.tobytes(),
     }
     assert sorted(arrays) == ["D", "X", "polar", "sparse", "support"]
+
+
+def test_a_method_that_tracks_nothing_leaves_no_d(tmp_path):
+    write_loadings(tmp_path / "03.npz", X, None, SPARSE, Findings())
+    with np.load(tmp_path / "03.npz", allow_pickle=False) as arrays:
+        assert sorted(arrays) == ["X", "polar", "sparse", "support"]
+    assert [None if each is None else each.tobytes() for each in read_matrices(tmp_path / "03.npz", (5, 2))] == [
+        X.tobytes(),
+        SPARSE.tobytes(),
+        None,
+    ]
 
 
 def test_the_polar_step_makes_the_columns_orthonormal_and_moves_x_as_little_as_can_be(tmp_path):

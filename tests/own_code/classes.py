@@ -38,6 +38,14 @@ class Ridge:
         return X / (1 + sigma * self.weight)
 
 
+class Steep(Ridge):
+    def lipschitz(self, n, p):
+        return 0.25 * n * p
+
+    def prox_derivative(self, X, sigma, V):
+        return V / (1 + sigma * self.weight)
+
+
 class Raises(Quartic):
     def gradient(self, X):
         raise RuntimeError("no\\nluck")

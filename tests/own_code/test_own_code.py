@@ -7,6 +7,7 @@ import pytest
 from cli.commands import call
 from own_code.classes import raw_with, write
 
+from thanos_peer.algorithm import reference
 from thanos_peer.errors import OwnCodeError
 from thanos_peer.problem import build, share_of
 from thanos_peer.rules import share_of_regularizer
@@ -65,8 +66,14 @@ def test_each_agent_has_its_share_of_a_regularizer(tmp_path):
     assert g.value(X) == pytest.approx(0.2 * 3 * 12 / 2)
     np.testing.assert_allclose(g.prox(X, 0.5), X / 1.3)
     np.testing.assert_allclose(g.prox(np.array([X, 2 * X]), 0.5), np.array([X, 2 * X]) / 1.3)
-    with pytest.raises(OwnCodeError, match="mine:Ridge has no method lipschitz"):
-        g.lipschitz(6, 2)
+    somewhere = np.linalg.norm(np.random.default_rng(0).standard_normal((6, 2)))
+    assert g.lipschitz(6, 2) == pytest.approx(0.2 * 3 * somewhere, rel=1e-5)  # its slope there; it says nothing
+    raw["problem"]["regularizer"] = "mine:Steep"
+    (tmp_path / "other").mkdir()
+    steep = share_of_regularizer(allowed(tmp_path / "other", raw))
+    assert steep.lipschitz(6, 2) == 3.0
+    np.testing.assert_allclose(steep.prox_derivative(X, 0.5, 2 * X), 2 * X / 1.3)
+    assert not hasattr(g, "prox_derivative")
 
 
 @pytest.mark.parametrize("problem", [{}, {"regularizer": "mine:Ridge"}, {"objective": None}])
@@ -82,6 +89,39 @@ def test_stacked_agents_have_the_bits_of_single_ones(problem, tmp_path):
             network.advance()
     assert networks[0].X.tobytes() == networks[1].X.tobytes()
     assert networks[0].k == 30
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        {"mu": 0.1},
+        {"mu": 0.001},
+        {"regularizer": "l21", "mu": 0.01},
+        {"regularizer": "mine:Ridge", "mu": 0.1},
+        {"regularizer": "mine:Steep", "mu": 0.1},
+    ],
+    ids=lambda problem: "-".join(map(str, problem.values())),
+)
+def test_the_exact_method_finds_what_a_solver_with_all_samples_finds(problem, tmp_path):
+    raw = raw_with(**problem)
+    raw["algorithm"] = {"method": "auto", "start": {"kind": "random", "seed": 1}}
+    topology = allowed(tmp_path, raw)
+    assert topology.method == "proximal"
+    instance = build(topology)
+    networks = AgentNetwork(instance), StackedNetwork(instance)
+    for network in networks:
+        while not network.is_done:
+            network.advance()
+    agents, stacked = networks
+    assert agents.X.tobytes() == stacked.X.tobytes() == 4 * agents.X[0].tobytes()
+    assert agents.k == stacked.k
+    assert agents.has_converged
+    X, g = agents.X[0], instance.whole_regularizer
+    assert np.abs(X.T @ X - np.eye(2)).max() < 1e-14
+    best = reference.solve(instance.whole.f, g, instance.start, lipschitz=1.0)
+    assert best.is_precise
+    assert instance.whole.value(X) == pytest.approx(instance.whole.value(best.X), abs=1e-12)
+    assert ((X != 0) == (np.abs(best.X) > 1e-8)).all()
 
 
 @pytest.mark.parametrize(
@@ -143,7 +183,7 @@ def test_a_module_that_is_not_there_is_said_with_what_to_do(tmp_path):
 
 def test_an_installed_module_is_allowed_by_its_name(tmp_path):
     topology = load(write(tmp_path, raw_with("own_code.tidy:Tidy"))[1], allowed_code=["own_code.tidy"])
-    assert AgentNetwork(build(topology)).agents[0].state.k == 0
+    assert AgentNetwork(build(topology)).agents[0].k == 0
 
 
 def test_results_say_nothing_of_variance(tmp_path):

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thanos_peer.block import Block, StopWord
+from thanos_peer.block import NOTHING, Block, StopWord
 from thanos_peer.errors import LocalProtocolError, RemoteProtocolError
 from thanos_peer.protocol.exchange import Exchange
 
@@ -141,6 +141,50 @@ def test_the_first_block_stands_after_a_contradiction():
     with pytest.raises(RemoteProtocolError):
         exchange.receive(5, block(5, 0, eta=9.0))
     assert [said.eta for said in exchange.take()] == [1.5, 4.5, 5.5, 8.5]
+
+
+@pytest.mark.parametrize(
+    "change", [{"kind": "word"}, {"shape": (1, 4)}, {"numbers": bytes(32)}], ids=["kind", "shape", "numbers"]
+)
+def test_another_kind_or_shape_of_the_same_length_is_something_else(change):
+    exchange = exchange_in_round(3)
+    exchange.receive(5, block(5, 3))
+    with pytest.raises(RemoteProtocolError, match="neighbor 5, round 3: a second block that differs"):
+        exchange.receive(5, block(5, 3)._replace(**change))
+
+
+def test_for_whom_numbers_are_is_no_part_of_what_is_said():
+    assert block(5, 0)._replace(to=(1, 2)).has_same_bits(block(5, 0))
+
+
+def test_only_those_whom_numbers_are_for_hear_them():
+    said = block(ME, 3)._replace(kind="int128", shape=(1, 2), to=(1, 8))
+    assert said.as_told_to(1) is said
+    for_others = said.as_told_to(5)
+    assert (for_others.kind, for_others.shape, for_others.numbers) == (NOTHING, (0, 0), b"")
+    assert (for_others.k, for_others.eta, for_others.stop) == (said.k, said.eta, said.stop)
+    assert block(ME, 3).as_told_to(5) == block(ME, 3)
+
+
+def test_what_came_early_and_turns_out_to_be_wrong_can_be_refused_and_said_again():
+    exchange = exchange_in_round(0)
+    exchange.receive(5, block(5, 1))
+    exchange.receive(8, block(8, 1))
+    fill(exchange)
+    exchange.take()
+    exchange.publish(block(ME, 1))
+    asked = []
+
+    def is_wrong(sender, said):
+        asked.append((sender, said.k))
+        return sender == 5
+
+    exchange.refuse(is_wrong)
+    assert sorted(asked) == [(ME, 1), (5, 1), (8, 1)]
+    assert exchange.missing() == (1, 5)
+    assert exchange.receive(5, block(5, 1, eta=2.0))  # the first is forgotten: this is no contradiction
+    fill(exchange)
+    assert [said.eta for said in exchange.take()] == [1.5, 4.5, 2.0, 8.5]
 
 
 def test_a_zero_of_the_other_sign_is_something_else():

@@ -10,15 +10,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from networks import make_topology
+from uneven import raw_with_parts
 
-from thanos_peer.block import Block, StopWord
+from thanos_peer.algorithm.fixed_point import EXACT
+from thanos_peer.block import NOTHING, PAIR, WORD, Block, StopWord, bytes_each
 from thanos_peer.errors import RemoteProtocolError
-from thanos_peer.protocol.wire import LARGEST_ROUND, Bye, Codec, Hello, VersionMismatchError
+from thanos_peer.preparation import outline
+from thanos_peer.protocol.wire import LARGEST_ROUND, VERSION, Bye, Codec, Hello, VersionMismatchError
 
 DIGEST = "00112233445566778899aabbccddeeff" * 2
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text(encoding="utf-8"))
 N, P = 3, 2
-CODEC = Codec(DIGEST, n=N, p=P, dtype="float64")
+FORMS = frozenset({("int128", (1, 4)), (EXACT.kind, (1, 1)), (WORD, (1, 3)), (NOTHING, (0, 0))})
+CODEC = Codec(DIGEST, n=N, p=P, dtype="float64", forms=FORMS)
 
 counts = st.integers(0, LARGEST_ROUND)
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -35,7 +40,20 @@ blocks = st.builds(
 ).map(lambda block: block._replace(fallback=min(block.fallback, block.k)))
 short = words.map(lambda word: word[:16])
 hellos = st.builds(Hello, counts, words, counts, counts, short, words, st.booleans(), *[counts] * 4, words, words)
-messages = blocks | hellos | st.builds(Bye, counts, words, counts)
+payloads = {
+    "int128": st.binary(min_size=64, max_size=64),
+    EXACT.kind: st.binary(min_size=264, max_size=264),
+    WORD: st.lists(finite, min_size=3, max_size=3).map(lambda word: np.array(word).tobytes()),
+    NOTHING: st.just(b""),
+}
+sums = st.sampled_from(sorted(FORMS)).flatmap(
+    lambda form: st.builds(
+        lambda block, numbers: block._replace(kind=form[0], shape=form[1], numbers=numbers),
+        blocks,
+        payloads[form[0]],
+    )
+)
+messages = blocks | sums | hellos | st.builds(Bye, counts, words, counts)
 
 
 def is_same(one, other):
@@ -70,9 +88,10 @@ def decode_or_refuse(frame, codec=CODEC):
     assert 0 <= sender <= LARGEST_ROUND
     assert isinstance(message, Block | Hello | Bye)
     if isinstance(message, Block):
-        assert message.X.shape == message.D.shape == (N, P)
-        assert np.isfinite(message.X).all()
-        assert np.isfinite(message.D).all()
+        assert (message.kind, message.shape) in {(PAIR, (N, P)), *FORMS}
+        assert len(message.numbers) == bytes_each(message.kind) * message.shape[0] * message.shape[1]
+        if message.kind in (PAIR, WORD):
+            assert np.isfinite(np.frombuffer(message.numbers, dtype="<f8")).all()
     return True
 
 
@@ -160,6 +179,103 @@ def test_a_block_with_a_wrong_field_is_refused_with_its_reason(block, place, val
     fields[place] = value
     with pytest.raises(RemoteProtocolError, match=complaint):
         CODEC.decode(msgpack.packb(fields))
+
+
+SUMS = {
+    "up": Block(7, bytes(range(64)), (1, 4), 0.0, StopWord(), 2, "int128"),
+    "exact": Block(7, b"\xff" * 264, (1, 1), 0.0, StopWord(), 2, EXACT.kind),
+    "down": Block(7, struct.pack("<3d", 1.0, -2.5, 1e300), (1, 3), 0.0, StopWord(), 2, WORD),
+    "nothing": Block(7, b"", (0, 0), 0.0, StopWord(), 2, NOTHING),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_block_of_a_sum_carries_its_kind_its_shape_and_its_bytes_as_they_are(name):
+    block = SUMS[name]
+    fields = fields_of(block)
+    assert fields[9:] == [block.kind, list(block.shape), block.numbers]
+    for codec in (CODEC, Codec(DIGEST, n=N, p=P, dtype="float32", forms=FORMS)):  # which rounds X and D alone
+        sender, decoded = codec.decode(codec.encode(4, block))
+        assert (sender, decoded) == (4, block)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "complaint"),
+    [
+        ("up", 9, "int64", "has 'int64' of shape"),
+        ("up", 9, EXACT.kind, r"has 'int2112' of shape \(1, 4\); agreed are .*int2112 of \(1, 1\)"),
+        ("up", 9, PAIR, "has 'pair' of shape"),
+        ("up", 10, [1, 3], "agreed are"),
+        ("up", 10, [4, 1], "agreed are"),
+        ("up", 10, [1, True], "wrong type"),
+        ("up", 11, bytes(63), "not 64 bytes"),
+        ("up", 11, bytes(65), "not 64 bytes"),
+        ("up", 11, "x" * 64, "not 64 bytes"),
+        ("exact", 11, bytes(263), "not 264 bytes"),
+        ("down", 9, "float64", "agreed are"),
+        ("down", 10, [3, 1], "agreed are"),
+        ("down", 11, bytes(16), "not 24 bytes"),
+        ("down", 11, struct.pack("<3d", 1, 2, float("nan")), "neighbor 4, round 7: has a word with NaN or Inf"),
+        ("down", 11, struct.pack("<3d", float("-inf"), 2, 3), "has a word with NaN or Inf"),
+        ("nothing", 10, [0, 1], "agreed are"),
+        ("nothing", 10, [1, 4], "agreed are"),
+        ("nothing", 11, b"\x00", "not 0 bytes"),
+        ("nothing", 11, None, "not 0 bytes"),
+        ("nothing", 5, -1.0, "step size"),
+        ("nothing", 8, 8, "fallback"),
+        ("nothing", 2, b"x" * 16, "another run"),
+    ],
+)
+def test_a_block_of_a_sum_with_a_wrong_field_is_refused_with_its_reason(name, place, value, complaint):
+    fields = fields_of(SUMS[name])
+    fields[place] = value
+    with pytest.raises(RemoteProtocolError, match=complaint):
+        CODEC.decode(msgpack.packb(fields))
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_run_without_sums_takes_no_block_of_one(name):
+    codec = Codec(DIGEST, n=20, p=P, dtype="float64")  # whose own blocks are larger
+    kind = SUMS[name].kind
+    with pytest.raises(RemoteProtocolError, match=rf"'{kind}' of shape .* agreed are float64 of \(20, 2\)$"):
+        codec.decode(codec.encode(4, SUMS[name]))
+
+
+@pytest.mark.parametrize(("n", "largest"), [(1, 264), (40, 1280)])
+def test_the_longest_frame_follows_from_the_largest_form(n, largest):
+    codec = Codec(DIGEST, n=n, p=P, dtype="float64", forms=FORMS)
+    assert codec.largest_frame == largest + 512
+    assert Codec(DIGEST, n=n, p=P, dtype="float64").largest_frame == 32 * n + 512
+
+
+def test_what_is_not_finite_in_one_block_harms_no_other_of_another_kind():
+    good = [CODEC.encode(1, block) for block in (USUAL_BLOCK, *SUMS.values())]
+    fields = {name: fields_of(block) for name, block in {"pair": USUAL_BLOCK, "word": SUMS["down"]}.items()}
+    fields["pair"][11], fields["word"][11] = NAN, struct.pack("<3d", 1, 2, float("nan"))
+    bad = [msgpack.packb(each) for each in fields.values()]
+    results = CODEC.decode_all([*good, *bad, *good])
+    assert [isinstance(result, RemoteProtocolError) for result in results] == [False] * 5 + [True] * 2 + [
+        False
+    ] * 5
+    assert [said[1] for said in results[1:5]] == list(SUMS.values())
+
+
+def test_the_forms_of_a_real_run_are_heard_and_a_refusal_stays_a_line(tmp_path):
+    parts = [np.random.default_rng(i).standard_normal((5, 4)) for i in range(3)]
+    raw = raw_with_parts(tmp_path, parts, start={"kind": "leading"})
+    plan = outline(make_topology(raw, file=tmp_path / "net.toml"))
+    codec = Codec(DIGEST, n=4, p=2, dtype="float64", forms=plan.forms)
+    assert len(plan.forms) > 10
+    for kind, shape in plan.forms:
+        numbers = bytes(bytes_each(kind) * shape[0] * shape[1])
+        block = Block(7, numbers, shape, 0.5, StopWord(1), 2, kind)
+        assert codec.decode(codec.encode(1, block)) == (1, block)
+    fields = fields_of(SUMS["up"])
+    fields[10] = [1, 2**53]
+    with pytest.raises(RemoteProtocolError) as caught:
+        codec.decode(msgpack.packb(fields))
+    assert len(str(caught.value)) < 600
+    assert str(caught.value).isprintable()
 
 
 def test_huge_but_finite_numbers_are_sound():
@@ -318,12 +434,14 @@ def test_text_that_could_forge_a_log_line_is_refused(text):
         CODEC.decode(msgpack.packb(fields))
 
 
-def test_another_version_is_named():
+@pytest.mark.parametrize("other", [1, 3])
+def test_another_version_is_named(other):
     fields = fields_of(BLOCK)
-    fields[0] = 2
-    with pytest.raises(VersionMismatchError, match="version 2, this peer speaks 1") as caught:
-        CODEC.decode(msgpack.packb([*fields, "what version 2 has besides"]))
-    assert (caught.value.theirs, caught.value.neighbor) == (2, 4)
+    assert fields[0] == VERSION == 2
+    fields[0] = other
+    with pytest.raises(VersionMismatchError, match=f"version {other}, this peer speaks 2") as caught:
+        CODEC.decode(msgpack.packb([*fields, "what another version has besides"]))
+    assert (caught.value.theirs, caught.value.neighbor) == (other, 4)
 
 
 def test_a_hello_of_another_run_is_decoded_so_that_the_difference_can_be_named():
@@ -332,13 +450,41 @@ def test_a_hello_of_another_run_is_decoded_so_that_the_difference_can_be_named()
     assert CODEC.decode(other.encode(2, hello)) == (2, hello)
 
 
+def published_numbers(fields):
+    """The bytes of what a vector of a sum says."""
+    if "values" in fields:
+        return EXACT.encode(np.array(fields["values"]), 1)
+    if "integers" in fields:
+        size = bytes_each(fields["kind"])
+        return b"".join(int(number).to_bytes(size, "little", signed=True) for number in fields["integers"])
+    return np.array(fields.get("word", []), dtype="<f8").tobytes()
+
+
+def test_the_published_vectors_have_every_kind_of_message_and_block():
+    assert {vector["kind"] for vector in VECTORS} == {"hello", "block", "bye"}
+    blocks = [vector for vector in VECTORS if vector["kind"] == "block"]
+    assert {vector["message"].get("kind", PAIR) for vector in blocks} == {
+        PAIR,
+        "int128",
+        EXACT.kind,
+        WORD,
+        NOTHING,
+    }
+    assert {msgpack.unpackb(bytes.fromhex(vector["frame"]))[0] for vector in VECTORS} == {VERSION}
+
+
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: v["name"])
 def test_the_published_vectors_encode_and_decode(vector):
-    codec = Codec(vector["digest"], n=vector["n"], p=vector["p"], dtype=vector["dtype"])
     fields = dict(vector["message"])
+    forms = [(fields["kind"], tuple(fields["shape"]))] if "shape" in fields else []
+    codec = Codec(vector["digest"], n=vector["n"], p=vector["p"], dtype=vector["dtype"], forms=forms)
     kind = {"hello": Hello, "bye": Bye, "block": Block}[vector["kind"]]
     if kind is Block:
         stop = StopWord(fields.pop("streak"), fields.pop("after"))
+    if forms:
+        numbers, (what, shape) = published_numbers(fields), forms[0]
+        message = Block(fields["k"], numbers, shape, fields["eta"], stop, fields["fallback"], what)
+    elif kind is Block:
         X, D = np.array(fields.pop("X")), np.array(fields.pop("D"))
         message = Block.of(fields["k"], X, D, fields["eta"], stop, fields["fallback"])
     else:
@@ -358,7 +504,7 @@ def test_many_frames_together_say_what_each_says_alone(drawn):
         frame = CODEC.encode(1, message)
         if harm == "cut":
             frame = frame[:-1]
-        elif harm == "not finite" and isinstance(message, Block):
+        elif harm == "not finite" and isinstance(message, Block) and message.kind in (PAIR, WORD):
             frame = frame[:-8] + np.array([np.inf]).tobytes()
         frames.append(frame)
     for frame, together in zip(frames, CODEC.decode_all(frames), strict=True):

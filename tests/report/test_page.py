@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from report.browser import Browser
 from report.runs import Page, edit_json, network_run, simulated_run, with_data_files
-from runtime.processes import PATIENCE, ended_afterwards, start_peer, write_topology
+from runtime.processes import PATIENCE, ended_afterwards, exact, start_peer, write_topology
 
 from thanos_peer.errors import ConfigError
 from thanos_peer.report import write_report
@@ -94,8 +94,10 @@ def test_the_numbers_are_those_of_the_summary_to_the_last_digit(made, request):
     run, page, _ = request.getfixturevalue(made)
     summary = json.loads((run / "summary.json").read_text())
     shown = page.all("data", "value")
-    for name in ("rounds", "seconds", "nonzeros", "messages", "payload_bytes", "variance_explained", *MEASURES):
+    counts = ("rounds", "seconds", "nonzeros", "messages", "payload_bytes", "variance_explained")
+    for name in (*counts, "residual", *MEASURES):
         assert repr(summary[name]) in shown, name
+    assert f"{summary['residual']:.2e}, relative to ||A||^2; not converged; no tolerance was set" in page.text
     assert summary["ending"] in page.text
     for name in ("reference_residual", "distance", "aligned_distance", "gap"):
         assert summary[name] is None or repr(summary[name]) in shown
@@ -159,7 +161,7 @@ def test_peers_that_were_started_one_by_one_are_reported_on_with_their_topology_
     assert pictures == ["network", "loadings", "sparsity", "waiting"]
     assert "3 peers, 20 rounds; all of them are done." in page.text
     assert "There is no summary.json: the numbers are those of peer 0." in page.text
-    for name in ("objective", "explained_variance", "sparse_explained_variance", "feasibility", "epsilon"):
+    for name in ("objective", "explained_variance", "sparse_explained_variance", "feasibility", "residual"):
         assert repr(facts[name]) in page.all("data", "value"), name
     assert all(name in page.text for name in features)
     for i in range(3):
@@ -199,15 +201,48 @@ def test_where_the_data_is_gone_only_the_end_of_the_run_is_drawn(tmp_path):
     assert f"a curve from ({gone}): only where the run has ended is known, not the curve." in page.text
 
 
-def test_loadings_are_not_called_sparse_where_the_prox_is_somebodys_code(tmp_path):
-    run = simulated_run(tmp_path, d=1, family="complete", max_rounds=2)
-    assert "The sparse result, prox(X) of the mean over all peers." in report(run)[0].text
+def test_loadings_are_those_of_the_peers_where_the_prox_is_somebodys_code(tmp_path):
+    """A report runs nobody's code, and need not: the peers have left their sparse X."""
+    run = simulated_run(tmp_path, d=1, family="complete", max_rounds=2, mu=0.6)
+    before = report(run)[0].text
+    assert "The sparse result, the mean over all peers: zero where it is zero at every one of them." in before
     file = run / "topology.toml"
     file.write_text(file.read_text().replace('regularizer = "l1"', 'regularizer = "mine:Own"'))
     (run / "peers" / "0.json").unlink()  # it is of the other topology
-    text = report(run)[0].text
-    assert "The mean X of all peers, before its prox: a report does not run your regularizer." in text
-    assert "The sparse result" not in text
+    after = report(run)[0].text
+    told = re.compile(r"Loadings of 6 features on 2 components, \d+ of them not zero")
+    assert told.findall(after) == told.findall(before) != []
+
+
+@pytest.mark.parametrize("method", ["auto", "proximal"])
+def test_a_method_without_smoothing_is_reported_on_without_sigma_and_d(tmp_path, method):
+    run = simulated_run(tmp_path, "--reference", change=exact(method), mu=0.5)
+    page, pictures = report(run)
+    summary = json.loads((run / "summary.json").read_text())
+    chosen = "auto (gram)" if method == "auto" else "proximal"
+    assert f"{chosen}, at most 100,000 rounds, tolerance 1e-10" in page.text
+    assert f"{summary['residual']:.2e}, relative to ||A||^2; converged; tolerance 1e-10" in page.text
+    assert repr(summary["residual"]) in page.all("data", "value")
+    assert "sigma" not in page.text
+    assert "beta" not in page.text
+    assert {"objective", "feasibility", "network", "loadings", "sparsity"} <= set(pictures)
+    assert f"{summary['nonzeros']} of them not zero" in page.text
+    assert "before it is made sparse" not in sparsity_of(page)
+    assert "sparse result of this run" in sparsity_of(page)
+
+
+def test_a_method_that_smooths_is_told_with_its_sigma(simulated):
+    run, page, _ = simulated
+    summary = json.loads((run / "summary.json").read_text())
+    assert f"{summary['epsilon']:.2e}, with sigma = {summary['sigma']:.3g}" in page.text
+    assert "thanos, beta = 1, at most 20 rounds, tolerance 0" in page.text
+    assert "before it is made sparse" in sparsity_of(page)
+
+
+def sparsity_of(page):
+    """The picture of sparsity against variance, as text."""
+    drawn = [base64.b64decode(source.partition(",")[2]).decode() for source in page.all("img", "src")]
+    return next(each for each in drawn if "<!-- Sparsity against variance -->" in each)
 
 
 def test_a_summary_of_another_topology_is_pointed_out(tmp_path):

@@ -31,7 +31,10 @@ def test_a_finished_run_is_read_as_it_was_written(run):
     assert found.history["epsilon"][-1] == summary["epsilon"]
     assert np.isnan(found.history["distance"]).all()
     assert sorted(found.X) == [0, 1, 2, 3]
-    assert (found.X[2] == np.load(run / "peers" / "2.npz")["X"]).all()
+    with np.load(run / "peers" / "2.npz") as written:
+        assert (found.X[2] == written["X"]).all()
+        assert (found.sparse[2] == written["sparse"]).all()
+    assert (found.sparse[2] != found.X[2]).any()
     assert found.facts == {}
 
 
@@ -42,6 +45,8 @@ def test_a_network_run_tells_what_went_over_its_edges(tmp_path):
     assert sorted(found.facts) == [0, 1, 2]
     assert found.facts[1].edges[2].seconds_waited == written["edges"]["2"]["seconds_waited"]
     assert found.facts[1].edges[0].bytes_sent == written["edges"]["0"]["bytes_sent"]
+    assert found.facts[1].residual == written["residual"]
+    assert found.facts[1].has_converged == written["has_converged"]
 
 
 def test_features_have_the_names_in_run_json_or_else_numbers_from_0(run):
@@ -100,6 +105,7 @@ def test_what_is_no_run_directory_is_refused(run, tmp_path):
         ("peers/1.npz", b"not a zip file", "it holds no X"),
         ("peers/1.npz", b"PK\x03\x04 broken", "it holds no X"),
         ("peers/1.npz", zipped(X=npy_header(10**6, 10**6)), "it holds no X"),
+        ("peers/1.npz", zipped(X=npy_header(6, 2) + bytes(96)), "it holds no sparse"),
         ("peers/0.json", b'{"edges": {}}', "round: Field required"),
         ("peers/0.json", b'{"round": 3, "edges": {"2": {"bytes_sent": 1, "seconds_waited": 1}}}', "neighbors"),
     ],
@@ -124,10 +130,12 @@ def test_a_line_of_history_that_is_no_line_of_numbers_is_named(run, cell):
         read_run(run)
 
 
-@pytest.mark.parametrize("X", [np.zeros((6, 3)), np.full((6, 2), np.nan)])
-def test_an_x_of_another_shape_or_with_nan_is_refused(run, X):
-    np.savez(run / "peers" / "3.npz", X=X)
-    with pytest.raises(ConfigError, match=r"3\.npz is damaged: X must hold finite numbers in the shape \(6, 2\)"):
+@pytest.mark.parametrize("spoilt", ["X", "sparse"])
+@pytest.mark.parametrize("wrong", [np.zeros((6, 3)), np.full((6, 2), np.nan)])
+def test_an_x_of_another_shape_or_with_nan_is_refused(run, spoilt, wrong):
+    np.savez(run / "peers" / "3.npz", **({"X": np.zeros((6, 2)), "sparse": np.zeros((6, 2))} | {spoilt: wrong}))
+    said = rf"3\.npz is damaged: {spoilt} must hold finite numbers in the shape \(6, 2\)"
+    with pytest.raises(ConfigError, match=said):
         read_run(run)
 
 

@@ -9,6 +9,7 @@ from runtime.processes import wait_until
 
 from thanos_peer.block import Block, StopWord
 from thanos_peer.errors import RemoteProtocolError
+from thanos_peer.preparation import outline
 from thanos_peer.protocol.wire import Codec, Hello
 
 
@@ -29,7 +30,8 @@ class Puppet:
 
     def _codec(self, epoch):
         problem, exchange = self._topology.problem, self._topology.algorithm.exchange
-        return Codec(self._topology.digest, n=problem.n, p=problem.p, dtype=exchange, epoch=epoch)
+        digest, forms = self._topology.digest, outline(self._topology).forms
+        return Codec(digest, n=problem.n, p=problem.p, dtype=exchange, epoch=epoch, forms=forms)
 
     def listen(self):
         """All that it has been told so far: the epoch of the words, and the message."""

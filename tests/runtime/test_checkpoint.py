@@ -3,7 +3,8 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from networks import make_instance, make_topology, raw_topology
 from runtime.namespaces import need
-from runtime.processes import assert_same_bits, command, ended_afterwards, start_peer, write_topology
+from runtime.processes import assert_same_bits, command, ended_afterwards, exact, start_peer, write_topology
 from runtime.puppets import puppets_around
 from uneven import random_samples, raw_with_parts, split
 
 from thanos_peer.agent import Agent, Memory
-from thanos_peer.algorithm.thanos import AgentState
-from thanos_peer.block import Block, StopWord
+from thanos_peer.algorithm.fixed_point import EXACT
+from thanos_peer.block import NOTHING, WORD, Block, StopWord
+from thanos_peer.block import PAIR as PAIR_OF_MATRICES
 from thanos_peer.errors import CheckpointError, StateInUseError
+from thanos_peer.phases import Found, PhaseEnd
 from thanos_peer.protocol.wire import Bye
 from thanos_peer.results import PeerFiles
 from thanos_peer.runtime import checkpoint
@@ -30,9 +33,25 @@ from thanos_peer.simulate import AgentNetwork
 
 PAIR = make_topology(family="path", d=2, n=2, p=1)
 FLOATS = st.floats(width=64)
-MATRICES = st.lists(FLOATS, min_size=2, max_size=2).map(lambda numbers: np.array(numbers).reshape(2, 1))
 FINDINGS = arrays(np.float64, array_shapes(min_dims=0, max_dims=2, max_side=4), elements=FLOATS)
 STOP_WORDS = st.builds(StopWord, st.integers(0, 9), st.none() | st.integers(0, 2**40))
+BLOCKS = st.builds(
+    Block,
+    st.just(0),
+    st.binary(max_size=40),
+    st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    FLOATS,
+    STOP_WORDS,
+    kind=st.sampled_from([PAIR_OF_MATRICES, WORD, NOTHING, EXACT.kind]),
+    to=st.none() | st.lists(st.integers(0, 999), max_size=3).map(tuple),
+)
+ENDS = st.builds(PhaseEnd, st.text(max_size=9), st.integers(0, 2**40), st.none() | st.booleans())
+FOUND = st.builds(
+    Found,
+    over=st.lists(ENDS, max_size=3).map(tuple),
+    final=st.none() | st.dictionaries(st.text(max_size=9), FINDINGS, max_size=3),
+    **{field.name: st.none() | FINDINGS for field in fields(Found) if field.name not in ("over", "final")},
+)
 
 
 def open_store(directory, topology=PAIR, agent=0, *, is_flushed=False):
@@ -43,23 +62,27 @@ def memory_of_round(k, *, salt=0.5):
     """Some memory with a block said in each of the two rounds before."""
     X = np.array([[salt + k], [1.0]])
     said = tuple(Block.of(at, X + at, -X, 0.1, StopWord(at), 0) for at in range(max(0, k - 2), k))
-    return Memory(AgentState(k, X, -X, X / 3, 0.1 + k), StopWord(1), said, {1: max(0, k - 2)}, k)
+    arrays_ = {"X": X, "D": -X, "H": X / 3, "eta": np.asarray(0.1 + k)}
+    return Memory(k, arrays_, StopWord(1), said, {1: max(0, k - 2)}, k)
+
+
+def bits(each):
+    """A value with its type and shape, in a form that tells one bit from another."""
+    if isinstance(each, Mapping):
+        return {name: bits(value) for name, value in each.items()}
+    return each if isinstance(each, bytes | tuple | None) else (np.shape(each), np.asarray(each).tobytes())
 
 
 def bits_of(memory):
     """All of a memory, in a form that tells one bit from another."""
-    state = memory.state
     return (
-        (state.k, state.X.tobytes(), state.D.tobytes(), state.H.tobytes(), np.float64(state.eta).tobytes()),
+        (memory.k, bits(memory.arrays)),
         (memory.stop, memory.epoch, memory.done),
-        [
-            (said.k, said.X.tobytes(), said.D.tobytes(), np.float64(said.eta).tobytes(), said.stop, said.fallback)
-            for said in memory.said
-        ],
+        [(*said._replace(eta=0.0), np.float64(said.eta).tobytes()) for said in memory.said],
         dict(memory.fallbacks),
         memory.fallback,
         (memory.phase, memory.began),
-        {name: (found.shape, found.tobytes()) for name, found in memory.findings.items()},
+        {field.name: bits(getattr(memory.found, field.name)) for field in fields(memory.found)},
     )
 
 
@@ -110,19 +133,14 @@ def newest(store, only, tmp_path):
 @given(data=st.data())
 def test_whatever_is_saved_comes_back_to_the_last_bit(data, tmp_path_factory):
     k = data.draw(st.integers(0, 2**40))
-    state = AgentState(k, *(data.draw(MATRICES) for _ in range(3)), data.draw(FLOATS))
+    state = data.draw(st.dictionaries(st.text(max_size=9), FINDINGS | st.binary(max_size=40), max_size=4))
     rounds = range(max(0, k - data.draw(st.integers(0, 4))), k)
-    said = tuple(
-        Block.of(
-            at, data.draw(MATRICES), data.draw(MATRICES), data.draw(FLOATS), data.draw(STOP_WORDS), min(at, 5)
-        )
-        for at in rounds
-    )
+    said = tuple(data.draw(BLOCKS)._replace(k=at, fallback=min(at, 5)) for at in rounds)
     fallbacks = data.draw(st.dictionaries(st.integers(0, 999), st.integers(0, 2**40), max_size=4))
     done = data.draw(st.frozensets(st.integers(0, 999), max_size=4))
-    findings = data.draw(st.dictionaries(st.text(max_size=9), FINDINGS, max_size=4))
     phase, began = data.draw(st.integers(0, 9)), data.draw(st.integers(0, k))
     memory = Memory(
+        k,
         state,
         data.draw(STOP_WORDS),
         said,
@@ -131,18 +149,21 @@ def test_whatever_is_saved_comes_back_to_the_last_bit(data, tmp_path_factory):
         done=done,
         phase=phase,
         began=began,
-        findings=findings,
+        found=data.draw(FOUND),
     )
     with open_store(tmp_path_factory.mktemp("state")) as store:
         store.save(memory)
         assert bits_of(store.load()) == bits_of(memory)
 
 
-def test_agents_go_on_from_checkpoints_of_every_phase_with_the_same_bits(tmp_path):
+@pytest.mark.parametrize("method", ["thanos", "proximal", "gram"])
+def test_agents_go_on_from_checkpoints_of_every_phase_with_the_same_bits(tmp_path, method):
     parts = split(random_samples(60, 4), 3)
     raw = raw_with_parts(
         tmp_path, parts, "path", start={"kind": "destiny", "seed": 1, "max_rounds": 9}, max_rounds=9
     )
+    if method != "thanos":
+        exact(method)(raw)
     instance = make_instance(raw, file=tmp_path / "net.toml")
     network, again, phases = AgentNetwork(instance), AgentNetwork(instance), []
     while not network.is_done:
@@ -295,7 +316,7 @@ def test_a_damaged_one_is_not_replaced_by_one_of_an_earlier_epoch(store, newest)
 
 def test_a_run_that_went_on_from_the_earlier_saves_over_the_damaged_one(store, newest):
     newest.write_bytes(b"")
-    assert store.load().state.k == 3
+    assert store.load().k == 3
     store.save(memory_of_round(5))
     assert bits_of(store.load()) == bits_of(replace(memory_of_round(5), fallback=3))
     store.save(memory_of_round(7))
@@ -347,7 +368,7 @@ def test_a_second_store_of_the_same_peer_is_refused_and_names_the_process(store,
     for part in ("peer 0", str(tmp_path), f"process {os.getpid()}", "--state"):
         assert part in str(caught.value)
     store.save(memory_of_round(1))
-    assert store.load().state.k == 1
+    assert store.load().k == 1
 
 
 def test_a_second_process_of_the_same_peer_is_refused_and_names_the_first(tmp_path):
@@ -376,7 +397,7 @@ def test_another_peer_may_use_the_same_directory(store, tmp_path):
     with open_store(tmp_path, agent=1) as other:
         store.save(memory_of_round(1))
         other.save(memory_of_round(2))
-        assert (store.load().state.k, other.load().state.k) == (1, 2)
+        assert (store.load().k, other.load().k) == (1, 2)
 
 
 def test_a_store_that_is_closed_may_be_opened_again(tmp_path):
@@ -407,7 +428,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_ones_as_they_wer
     assert bits_of(store.load()) == bits_of(replace(memory_of_round(7), fallback=3))
     obstacle.rmdir()
     store.save(memory_of_round(9))
-    assert store.load().state.k == 9
+    assert store.load().k == 9
 
 
 def test_a_checkpoint_that_cannot_be_read_is_damaged_and_the_earlier_one_is_used(store, newest, caplog):
@@ -470,7 +491,7 @@ def test_clearing_removes_all_checkpoints_but_nothing_else(store, newest, tmp_pa
     assert (tmp_path / "notes.txt").read_bytes() == b"mine"
     store.clear()
     store.save(memory_of_round(0))
-    assert store.load().state.k == 0
+    assert store.load().k == 0
 
 
 # ---------------------------------------------------------------------- end to end

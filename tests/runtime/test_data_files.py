@@ -175,18 +175,18 @@ def test_a_mistake_in_the_data_ends_start_in_one_line_and_is_told_to_the_neighbo
     assert_same_bits(out, topology)
 
 
-def test_samples_too_large_for_float32_end_the_peer_that_has_them_and_are_told_to_the_neighbors(tmp_path):
+def test_samples_too_large_for_a_sum_end_the_peer_that_has_them_and_are_told_to_the_neighbors(tmp_path):
     topology, out = files_topology(tmp_path, has_paths=True), tmp_path / "out"
-    words = topology.file.read_text().replace(
-        "[algorithm]\n", '[algorithm]\nexchange = "float32"\nbeta = "auto"\n'
-    )
+    words = topology.file.read_text().replace("[algorithm]\n", '[algorithm]\nbeta = "auto"\n')
     topology.file.write_text(re.sub(r"^beta = 1\.0$", "", words, flags=re.MULTILINE))
-    (tmp_path / "1.csv").write_text(f"{NAMES}\n1e20,2e20,1e20,0\n")
+    (tmp_path / "1.csv").write_text(f"{NAMES}\n1.2e154,1.2e154,1.2e154,0\n")
     neighbor = start_peer(topology, 0, out)
     with ended_afterwards(neighbor):
         wait_until(lambda: "listening" in said(out, 0), "peer 0 is there")
         line = refused(topology, out, there=(0,))
-        assert line.startswith("Error: the samples of peer 1 are too large: in phase size it has a number for its")
+        assert line.startswith(
+            "Error: the samples of peer 1 are too large: in phase size it has a number that cannot be summed"
+        )
         told(out, 0, "peer 1 left in round 0: its data cannot be used")
 
 
@@ -194,7 +194,7 @@ def test_neighbors_are_told_of_a_mistake_in_the_data_after_a_new_epoch_too(tmp_p
     topology, out = files_topology(tmp_path, has_paths=True), tmp_path / "out"
     for agent in AgentNetwork(build(topology)).agents:
         agent.restart_tracking(1)
-        agent.fallback = agent.state.k
+        agent.fallback = agent.k
         with CheckpointStore(tmp_path / "out.state", topology, agent.id, is_flushed=False) as store:
             store.tie_to(share_of(topology, agent.id).samples, topology.data_file(agent.id))
             store.save(agent.memory())

@@ -1,15 +1,28 @@
 """Epochs: none is begun twice, a peer without its state makes nothing up, and what goes wrong is said."""
 
 import signal
+from dataclasses import replace
 
 import pytest
-from runtime.processes import ended_afterwards, said, simulated, start_peer, wait_until, write_topology
+from runtime.processes import (
+    assert_same_bits,
+    ended_afterwards,
+    exact,
+    own_name,
+    said,
+    simulated,
+    start_peer,
+    wait_until,
+    write_topology,
+)
 from runtime.puppets import puppets_around
 
 from thanos_peer.block import Block
+from thanos_peer.problem import build
 from thanos_peer.protocol.wire import DONE, Bye, Hello
 from thanos_peer.results import PeerFiles
 from thanos_peer.runtime.checkpoint import CheckpointStore
+from thanos_peer.simulate import AgentNetwork
 
 
 def start_lost(topology, out, puppet, *options):
@@ -74,6 +87,30 @@ def test_an_epoch_that_all_neighbors_know_of_is_begun(tmp_path):
             wait_until(lambda: "epoch 1: so says peer" in said(out, 1), "it begins")
             for puppet in puppets.values():
                 puppet.wait_for(Hello, epoch=1)
+
+
+@pytest.mark.parametrize(
+    ("lost", "k"),
+    [(0, 27), (0, 28), (1, 27), (1, 28)],
+    ids=["leaf, word", "leaf, none", "root, none", "root, sum"],
+)
+def test_a_disk_lost_in_the_middle_of_a_sum_takes_all_to_the_beginning_and_to_the_same_bits(tmp_path, lost, k):
+    topology = write_topology(tmp_path / "net.toml", "path", 3, change=exact("proximal"), name=own_name("lost"))
+    out, network = tmp_path / "run", AgentNetwork(build(topology))
+    while network.agents[0].k < k:
+        network.advance()
+    assert network.phase[0] == "proximal"
+    for agent in (agent for agent in network.agents if agent.id != lost):
+        memory = agent.memory()
+        with CheckpointStore(tmp_path / "run.state", topology, agent.id, is_flushed=False) as store:
+            store.save(replace(memory, fallbacks=dict.fromkeys(memory.fallbacks, k), said=memory.said[-1:]))
+    peers = [start_peer(topology, i, out, "--restart-tracking") for i in range(3)]
+    with ended_afterwards(*peers):
+        assert [peer.wait(120) for peer in peers] == [0] * 3, "".join(said(out, i) for i in range(3))
+    for i in range(3):
+        assert "the tracking starts again with phase size, epoch 1" in said(out, i)
+        assert "Traceback" not in said(out, i)
+    assert_same_bits(out, topology)
 
 
 def in_the_way(path):

@@ -100,7 +100,7 @@ def test_a_result_of_an_earlier_epoch_does_not_count_in_a_later_one(finished):
     leave_behind(topology, out, 1)
     known = memories(topology, LAST)[LAST][0]
     network = AgentNetwork(build(load(topology.file)))
-    network.agents[0].restart_tracking(1, known.state.X)
+    network.agents[0].restart_tracking(1, known.arrays["X"])
     save(topology, out, 0, network.agents[0].memory())
     processes = [start_peer(topology, agent, out) for agent in range(2)]
     with ended_afterwards(*processes):

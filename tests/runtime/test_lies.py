@@ -1,17 +1,24 @@
 """A neighbor that lies about rounds and epochs: what others are told and what is saved stays true."""
 
+import json
 import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from fuzz.handshake import ME, NEIGHBORS, N, P, Said, Scene, codec_of, stage
+from runtime.processes import PATIENCE, ended_afterwards, exact, said, start_peer, wait_until, write_topology
+from runtime.puppets import puppets_around
 
 from thanos_peer.agent import Agent
-from thanos_peer.block import Block, StopWord
+from thanos_peer.block import PAIR, WORD, Block, StopWord, bytes_each
+from thanos_peer.preparation import outline
+from thanos_peer.problem import build
 from thanos_peer.protocol.wire import Hello
+from thanos_peer.results import PeerFiles
 from thanos_peer.runtime import saving
 from thanos_peer.runtime.checkpoint import CheckpointStore
+from thanos_peer.simulate import AgentNetwork
 
 LIAR, HONEST = NEIGHBORS
 DIGEST = stage().instance.topology.digest
@@ -66,7 +73,7 @@ def test_a_run_under_way_is_not_lost_because_a_neighbor_says_so(store, epoch):
         yield [frame(HONEST, replace(in_round(3), is_asking=True))]
         assert {(hello.epoch, hello.oldest) for hello in hellos_sent()} == {(0, 0)}
         yield blocks_of(3)
-        assert (agent.state.k, agent.epoch) == (4, 0)
+        assert (agent.k, agent.epoch) == (4, 0)
 
     assert not stage().play(speak, Scene(), store)  # one message was refused
     assert saved(store) == ["0-000000000000.ckpt", "0-000000000004.ckpt"]
@@ -96,7 +103,7 @@ def test_a_peer_that_catches_up_may_still_find_that_its_state_is_lost():
         yield blocks_of(1)
         yield [frame(HONEST, in_round(5, answered=life, oldest=4))]
         yield blocks_of(5, senders=[HONEST])
-        assert (agent.state.k, agent.epoch) == (0, 1)
+        assert (agent.k, agent.epoch) == (0, 1)
 
     assert stage().play(speak, Scene(restarts_tracking=True))
 
@@ -111,12 +118,12 @@ def test_a_state_of_an_earlier_epoch_that_is_further_in_rounds_is_given_up_all_t
     store.save(agent.memory())
 
     def speak(agent, life):
-        assert agent.state.k == 3
+        assert agent.k == 3
         yield [frame(j, in_round(1, answered=life, epoch=1, oldest=1)) for j in NEIGHBORS]
         asked = [hello for hello in hellos_sent() if hello.is_asking and hello.epoch == 1]
         assert {hello.k for hello in asked} == {0}  # the round to be answered from: there is no 3 in that epoch
         yield blocks_of(1, epoch=1)
-        assert (agent.state.k, agent.epoch) == (0, 2)
+        assert (agent.k, agent.epoch) == (0, 2)
 
     assert stage().play(speak, Scene(restarts_tracking=True), store)
 
@@ -159,3 +166,48 @@ def test_questions_over_and_over_are_answered_once_in_a_while_and_those_of_later
     assert stage().play(speak, Scene())
     assert 1 <= sum(answers) <= 2 + 20 * (time.monotonic() - began)
     assert max(answers) == 1
+
+
+def lies_instead_of(block, forms):
+    """The same with numbers of every kind that is not due, and with none that are no numbers."""
+    for kind, (rows, columns) in sorted(forms - {(block.kind, block.shape)}):
+        numbers = bytes(bytes_each(kind) * rows * columns)
+        yield block._replace(kind=kind, shape=(rows, columns), numbers=numbers, to=None)
+    if block.kind == WORD:
+        yield block._replace(numbers=np.full(block.shape, np.nan).tobytes(), to=None)
+
+
+@pytest.mark.parametrize(("me", "due"), [(1, "int2112 of (1, 2)"), (2, "none of (0, 0)")], ids=["root", "leaf"])
+def test_numbers_of_another_kind_than_is_due_are_refused_and_the_run_goes_on_with_the_right_ones(
+    tmp_path, me, due
+):
+    topology = write_topology(tmp_path / "net.toml", "path", 3, change=exact("proximal"))
+    out, network, told = tmp_path / "run", AgentNetwork(build(topology)), 0
+    ahead = AgentNetwork(build(topology))
+    ahead.advance()
+    forms = outline(topology).forms | {(PAIR, (topology.problem.n, topology.problem.p))}
+    with puppets_around(topology, me) as puppets:
+        peer = start_peer(topology, me, out, "--farewell", 0)
+        with ended_afterwards(peer):
+            for puppet in puppets.values():
+                puppet.say_hello(answered=puppet.wait_for(Hello).life, is_asking=True)
+            while not network.is_done:
+                k = network.agents[me].k
+                for j, puppet in puppets.items():
+                    wait_until(lambda: any(block.k == k for block in puppet.told(Block)), f"round {k}")  # noqa: B023
+                    block = network.agents[j].block().as_told_to(me)
+                    lies = [*lies_instead_of(block, forms)] if k < 12 else []
+                    if lies:  # also before its time
+                        puppet.say(next(lies_instead_of(ahead.agents[j].block().as_told_to(me), forms)))
+                    for message in (*lies, block):
+                        puppet.say(message)
+                    told += len(lies)
+                network.advance()
+                if not ahead.is_done:
+                    ahead.advance()
+            assert peer.wait(PATIENCE) == 0, said(out, me)
+    files = PeerFiles(out, topology, me)
+    with np.load(files.result, allow_pickle=False) as arrays:
+        assert arrays["X"].tobytes() == network.X[me].tobytes()
+    assert json.loads(files.facts.read_text(encoding="utf-8"))["rejected"] >= told > 70
+    assert f"; phase size expects {due}" in said(out, me)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import socket
 import subprocess
 import time
@@ -12,10 +13,14 @@ import numpy as np
 import pytest
 import tomlkit
 import zmq
+from cli.commands import call
 from runtime.processes import (
     assert_same_bits,
+    bytes_per_block,
     command,
     ended_afterwards,
+    environment_with,
+    exact,
     own_name,
     said,
     start_peer,
@@ -54,15 +59,22 @@ def verify(topology, out):
         ("complete", 5, {"max_rounds": 200}, with_step(CONSTANT_STEP)),
         ("tree", 5, {"max_rounds": 100}, lambda raw: raw["algorithm"].update(exchange="float32")),
         ("path", 1, {"max_rounds": 100}, None),
+        ("ring", 5, {}, exact("proximal")),
+        ("grid", 6, {"regularizer": "l21"}, exact("gram")),
+        ("star", 4, {}, exact("proximal", start={"kind": "random", "seed": 3}, exchange="float32")),
+        ("path", 1, {}, exact("auto")),
     ],
-    ids=["ring", "star", "grid", "complete", "tree-float32", "alone"],
+    ids=[
+        *("ring", "star", "grid", "complete", "tree-float32", "alone"),
+        *("ring-proximal", "grid-gram", "star-proximal-float32", "alone-auto"),
+    ],
 )
 def test_a_network_of_processes_has_the_bits_of_one_process(tmp_path, family, d, draft, change):
     topology = write_topology(tmp_path / "net.toml", family, d, change=change, **draft)
     done = verify(topology, tmp_path / "run")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"same bits: X and D of {d} peers" in done.stdout
-    assert load_outcome(tmp_path / "run", topology).has_converged == (topology.algorithm.tolerance > 0)
+    assert f"same bits: the results of {d} peers" in done.stdout
+    assert load_outcome(tmp_path / "run", topology).has_converged == (topology.tolerance > 0)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +113,7 @@ def test_the_papers_network_has_the_bits_of_one_process(tmp_path, name, change):
     topology = load(tmp_path / "net.toml")
     done = verify(topology, tmp_path / "run")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "same bits: X and D of 32 peers" in done.stdout
+    assert "same bits: the results of 32 peers" in done.stdout
     assert load_outcome(tmp_path / "run", topology).has_converged == (change is OTHERWISE)
 
 
@@ -156,6 +168,48 @@ def test_edges_count_their_messages_bytes_and_waiting(tmp_path):
     assert (
         0 < received["messages_received"] <= sent["messages_sent"] + 1
     )  # a Bye is said after the facts are written
-    assert sent["bytes_sent"] > 50 * topology.payload_per_message
+    assert sent["bytes_sent"] > 50 * bytes_per_block(topology)
     assert sent["seconds_waited"] > 0
     assert sent["dropped"] == 0
+
+
+def test_a_result_without_its_tracker_is_not_the_same(tmp_path):
+    topology, out = write_topology(tmp_path / "net.toml", "path", 2, max_rounds=5), tmp_path / "run"
+    assert "same bits: the results of 2 peers" in verify(topology, out).stdout
+    result = PeerFiles(out, topology, 1).result
+    with np.load(result, allow_pickle=False) as arrays:
+        kept = {name: arrays[name] for name in arrays if name != "D"}
+    np.savez(result, **kept)
+    assert "DIFFERENT: peers [0, 1] of 2" in call("verify", topology.file, "--results", out, code=7).stdout
+
+
+OTHER_TREE = """
+from thanos_peer.topology.graph import Tree
+
+of = Tree.of.__func__
+Tree.of = classmethod(lambda cls, root, neighbors: of(cls, (root + 1) % len(neighbors), neighbors))
+"""
+OTHER_WEIGHTS = """
+import math
+from thanos_peer.topology.graph import Graph
+
+row_of = Graph._mixing_row
+Graph._mixing_row = lambda self, i: tuple((j, math.nextafter(weight, 1)) for j, weight in row_of(self, i))
+"""
+
+
+@pytest.mark.parametrize("code", [OTHER_TREE, OTHER_WEIGHTS], ids=["tree", "weights"])
+def test_a_peer_that_derives_other_numbers_from_the_same_file_is_refused_by_name(tmp_path, code):
+    topology, out = write_topology(tmp_path / "net.toml", "ring", 3, change=exact("proximal")), tmp_path / "run"
+    doctored = environment_with(code, tmp_path / "doctored")
+    processes = [start_peer(topology, i, out, **({"env": doctored} if i == 2 else {})) for i in range(3)]
+    with ended_afterwards(*processes):
+        assert [process.wait(60) for process in processes[1:]] == [5, 5]
+        assert processes[0].wait(60) == 5
+    for i in range(2):
+        assert re.search(
+            rf"peer {i} \(\S+\) and peer 2 \(\S+\) cannot run together; they differ in topology digest: "
+            rf"{topology.digest} here, [0-9a-f]{{64}} there",
+            said(out, i),
+        )
+        assert not PeerFiles(out, topology, i).result.exists()

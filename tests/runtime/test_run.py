@@ -16,6 +16,7 @@ import zmq
 from runtime.processes import (
     PATIENCE,
     assert_same_bits,
+    bytes_per_block,
     command,
     ended_afterwards,
     environment_with,
@@ -81,7 +82,7 @@ def processes_with(word):
 def are_stepping(out, topology):
     """Whether every peer has passed its first rounds."""
     files = [PeerFiles(out, topology, agent).trajectory for agent in range(topology.d)]
-    return all(file.exists() and file.stat().st_size > 10 * topology.payload_per_message for file in files)
+    return all(file.exists() and file.stat().st_size > 10 * bytes_per_block(topology) for file in files)
 
 
 @pytest.fixture

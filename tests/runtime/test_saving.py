@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import tomlkit
 from networks import raw_topology
-from runtime.processes import PATIENCE, command, ended_afterwards, said, start_peer, wait_until
+from runtime.processes import PATIENCE, bytes_per_block, command, ended_afterwards, said, start_peer, wait_until
 
 from thanos_peer.agent import SPARE
+from thanos_peer.preparation import outline
 from thanos_peer.runtime.cluster import free_ports
 from thanos_peer.topology import load
 
@@ -71,12 +72,12 @@ def test_a_peer_with_large_blocks_saves_early_and_pauses_for_its_disk(tmp_path):
     with ended_afterwards(*processes):
         wait_until(have_ended, "all are done", PATIENCE)
         assert [process.wait() for process in processes] == [0, 0], said(out, 0) + said(out, 1)
-    kept, rounds = topology.blocks_kept, sorted(sizes)
+    kept, rounds = outline(topology).blocks_kept, sorted(sizes)
     assert kept == 16
     assert all(later - earlier <= kept for earlier, later in pairwise(rounds[::2]))  # the fallback is one before
     assert all(later - earlier <= kept for earlier, later in pairwise(rounds[1::2]))
     assert len(rounds) > ROUNDS // kept
-    assert max(sizes.values()) < (kept + SPARE + 2) * topology.payload_per_message
+    assert max(sizes.values()) < (kept + SPARE + 2) * bytes_per_block(topology)
     compared = subprocess.run(  # in a process of its own, where sums of this size are as those of the peers
         command("verify", topology.file, "--results", out, *options),
         capture_output=True,
@@ -84,4 +85,4 @@ def test_a_peer_with_large_blocks_saves_early_and_pauses_for_its_disk(tmp_path):
         timeout=PATIENCE,
         check=False,
     )
-    assert "same bits: X and D of 2 peers" in compared.stdout, compared.stderr
+    assert "same bits: the results of 2 peers" in compared.stdout, compared.stderr

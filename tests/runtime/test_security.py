@@ -30,6 +30,7 @@ from runtime.strangers import (
 )
 from zmq.utils.monitor import recv_monitor_message
 
+from thanos_peer.protocol.wire import VERSION
 from thanos_peer.runtime.security import (
     make_keys,
     new_pair,
@@ -141,7 +142,7 @@ def test_nobody_is_let_in_without_a_key(listener, tmp_path):
 
 
 def test_a_neighbors_key_does_not_speak_in_the_name_of_another(listener, tmp_path):
-    other_version = msgpack.packb([2, 1, bytes.fromhex(listener.digest)[:16], 1, 0, "whatever version 2 says"])
+    other_version = msgpack.packb([VERSION + 1, 1, bytes.fromhex(listener.digest)[:16], 1, 0, "whatever it says"])
     with speaking_to(listener, 0, pair_of(listener, 4)) as (speaker, _):
         for frame in (
             hello_of(listener, 1),
@@ -192,16 +193,16 @@ def test_what_a_neighbor_says_cannot_forge_a_line_of_the_log(talker, tmp_path):
     forged = "1\n12:00:00 peer 0 INFO: all is well\x1b[2J\u202e"
     run = bytes.fromhex(talker.digest)[:16]
     problem = talker.problem
-    hello = [1, 1, run, 1, 0, problem.n, problem.p, "float64", talker.digest, "1", False, 5, 0, 0, 0, "", ""]
+    hello = [VERSION, 1, run, 1, 0, problem.n, problem.p, "float64", talker.digest, "1", False, 5, 0, 0, 0, "", ""]
     frames = [
         [*hello[:9], forged, *hello[10:]],
         [*hello[:15], forged, *hello[16:]],
         [*hello[:16], forged],
         [*hello[:7], forged, *hello[8:]],
         [*hello[:8], forged, *hello[9:]],
-        [1, 3, run, 1, 0, forged, 0],
-        [1, 2, run, 1, 0, 0.1, 0, None, 0, forged, [6, 2], b""],
-        [1, 2, run, 1, 0, 0.1, 0, None, 0, "float64", forged, b""],
+        [VERSION, 3, run, 1, 0, forged, 0],
+        [VERSION, 2, run, 1, 0, 0.1, 0, None, 0, forged, [6, 2], b""],
+        [VERSION, 2, run, 1, 0, 0.1, 0, None, 0, "float64", forged, b""],
         [forged, forged, forged, forged, forged],
         forged,
     ]

@@ -14,6 +14,7 @@ import zmq
 from runtime.namespaces import need
 from runtime.processes import (
     assert_same_bits,
+    bytes_per_block,
     command,
     ended_afterwards,
     environment_with,
@@ -26,7 +27,7 @@ from runtime.processes import (
 )
 from runtime.puppets import puppets_around
 
-from thanos_peer.protocol.wire import Bye
+from thanos_peer.protocol.wire import VERSION, Bye
 from thanos_peer.results import PeerFiles
 
 
@@ -198,7 +199,7 @@ def test_another_protocol_version_is_refused_and_named(pair, tmp_path):
     speaker.connect(pair.peers[0].address)
     process = start_peer(pair, 0, tmp_path / "run")
     with ended_afterwards(process):
-        speaker.send(msgpack.packb([2, 1, bytes.fromhex(pair.digest)[:16], 1, 0, "whatever version 2 says"]))
+        speaker.send(msgpack.packb([VERSION + 1, 1, bytes.fromhex(pair.digest)[:16], 1, 0, "whatever it says"]))
         assert process.wait(60) == 5
     answers = []
     while listener.poll(0 if answers else 5000):
@@ -206,9 +207,9 @@ def test_another_protocol_version_is_refused_and_named(pair, tmp_path):
     speaker.close(linger=0)
     listener.close()
     context.term()
-    assert "protocol version: 1 here, 2 there" in said(tmp_path / "run", 0)
+    assert f"protocol version: {VERSION} here, {VERSION + 1} there" in said(tmp_path / "run", 0)
     assert answers
-    assert {answer[0] for answer in answers} == {1}
+    assert {answer[0] for answer in answers} == {VERSION}
 
 
 def test_whoever_waits_says_for_whom_where_and_since_when(pair, tmp_path):
@@ -401,9 +402,7 @@ def test_a_neighbor_that_is_lost_under_way_is_given_up_and_the_results_are_kept(
     peers = [start_peer(topology, i, out, "--give-up-after", 2, "--keep-every", 10) for i in range(2)]
     with ended_afterwards(*peers):
         file = PeerFiles(out, topology, 0).trajectory
-        wait_until(
-            lambda: file.exists() and file.stat().st_size > 20 * topology.payload_per_message, "rounds pass"
-        )
+        wait_until(lambda: file.exists() and file.stat().st_size > 20 * bytes_per_block(topology), "rounds pass")
         peers[1].kill()
         assert peers[0].wait(60) == 6
     assert "gave up after 2 s" in said(out, 0)

@@ -38,7 +38,7 @@ def test_a_network_with_phases_starts_from_a_file_and_has_the_bits_of_one_proces
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "same bits: X and D of 4 peers, all after round 60" in done.stdout
+    assert "same bits: the results of 4 peers, all after round 60" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -556,7 +556,7 @@ def test_state_lost_when_only_some_are_done_has_those_wait_and_takes_them_into_t
     network.advance()
     for agent, memory in ((0, network.agents[0].memory()), (2, late)):
         with CheckpointStore(tmp_path / "run.state", topology, agent, is_flushed=False) as store:
-            store.save(replace(memory, fallbacks=dict.fromkeys(memory.fallbacks, memory.state.k - 1)))
+            store.save(replace(memory, fallbacks=dict.fromkeys(memory.fallbacks, memory.k - 1)))
     with running(topology, out) as processes:
         assert processes[1].wait(60) == 8
         wait_until(lambda: "for peers 1 (left: its state is lost)" in said(out, 0), "peer 0 stays for it")

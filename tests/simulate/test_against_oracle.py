@@ -59,11 +59,15 @@ def both_sides(family, regularizer, step, smoothing, **broken):
 @cache
 def run_network(network_class, family, regularizer, step, smoothing):
     network = network_class(both_sides(family, regularizer, step, smoothing)[0])
-    history = [OracleRound(network.X, network.D, network.H, network.eta)]
+    history = [round_of(network)]
     for _ in range(ROUNDS):
         network.advance()
-        history.append(OracleRound(network.X, network.D, network.H, network.eta))
+        history.append(round_of(network))
     return history
+
+
+def round_of(network):
+    return OracleRound(network.X, network.array("D"), network.array("H"), network.eta)
 
 
 def largest_difference(one, other):

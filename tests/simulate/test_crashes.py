@@ -6,14 +6,19 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from networks import make_instance, raw_topology
+from networks import found_bits, make_instance, raw_topology
 
 from thanos_peer.agent import Agent
+from thanos_peer.problem import assemble
 from thanos_peer.runtime.checkpoint import CheckpointStore
+from thanos_peer.samples.moments import moments_of_rows
 from thanos_peer.simulate import AgentNetwork
+from thanos_peer.topology import parse
 
 NUMBERS = st.integers(0, 2**16)  # taken modulo the number of things to choose from
 SURVIVORS = st.integers(0, 2**32 - 1)  # a bit for each message on the way: whether it outlives a crash
@@ -22,7 +27,7 @@ NETWORKS = st.tuples(
     st.integers(3, 6),
     st.sampled_from([(6, 0.0), (9, 0.0), (20, 0.3), (12, 1.0)]),  # the latter stop by themselves
     st.sampled_from(["float64", "float32"]),
-    st.sampled_from([0, 0, 4]),  # rounds that look for the start, among phases that average
+    st.sampled_from([None, None, "subspace", "thanos", "proximal", "gram"]),
 )
 
 
@@ -36,24 +41,46 @@ class Hello(NamedTuple):
     is_asking: bool
 
 
-def bits_of(state):
-    return state.X.tobytes(), state.D.tobytes(), state.H.tobytes(), state.eta
+def bits_of(agent):
+    """Its phase, its state, what it has found, and what it says."""
+    memory, block = agent.memory(), agent.block()
+    state = {name: np.asarray(each).tobytes() for name, each in memory.arrays.items()}
+    return agent.phase, memory.began, state, found_bits(memory.found), block._replace(fallback=0)
 
 
 @cache
-def instance_and_rounds(family, d, rounds_and_tolerance, exchange="float64", looking=0):
-    """A network, and a run without any fault: its end, and the bits of all agents in every round."""
+def instance_and_rounds(family, d, rounds_and_tolerance, exchange="float64", what=None):
+    """A network, and a run without any fault: its end, and the bits of all agents in every round.
+
+    Args:
+        family: Of the graph.
+        d: How many agents there are.
+        rounds_and_tolerance: When it ends.
+        exchange: How numbers are sent.
+        what: "subspace" for DESTINY before THANOS; a method for samples that are prepared and judged too.
+    """
     max_rounds, tolerance = rounds_and_tolerance
-    raw = raw_topology(family, d, n=4, p=2, max_rounds=max_rounds, tolerance=tolerance)
-    raw["algorithm"]["exchange"] = exchange
-    if looking:
-        raw["algorithm"]["start"] = {"kind": "destiny", "seed": 1, "max_rounds": looking}
-    instance = make_instance(raw)
+    if what in (None, "subspace"):
+        raw = raw_topology(family, d, n=4, p=2, max_rounds=max_rounds, tolerance=tolerance)
+        if what is not None:
+            raw["algorithm"]["start"] = {"kind": "destiny", "seed": 1, "max_rounds": 4}
+        raw["algorithm"]["exchange"] = exchange
+        instance = make_instance(raw)
+    else:
+        timed = {"max_rounds": max_rounds, "tolerance": tolerance}
+        if what != "thanos":  # less time than they need, or as much as they like
+            timed = {"max_rounds": max_rounds if tolerance == 0 else None}
+        raw = raw_topology(family, d, n=4, p=2, method=what, mu=0.2, **timed)
+        raw["problem"]["data"] = {"kind": "files", "center": True, "scale": True, "overall": "auto"}
+        raw["algorithm"] |= {"exchange": exchange, "start": {"kind": "leading"}}
+        rows = np.random.default_rng(d).standard_normal((d, 7, 4)) * [3, 2, 1, 1]
+        topology = parse(raw, file=Path("test.toml"), may_lack_data=True, reads_data=False)
+        instance = assemble(topology, [moments_of_rows(part, None) for part in rows])
     network = AgentNetwork(instance)
-    rounds = [[bits_of(agent.state) for agent in network.agents]]
+    rounds = [[bits_of(agent) for agent in network.agents]]
     while not network.is_done:
         network.advance()
-        rounds.append([bits_of(agent.state) for agent in network.agents])
+        rounds.append([bits_of(agent) for agent in network.agents])
     return instance, network.has_converged, rounds
 
 
@@ -74,7 +101,7 @@ class Peer:
         instance = self._instance
         self.agent = Agent(instance.topology, self._id, instance.plan(self._id), memory)
         self.life += 1
-        self.unsaved, self._latest = None, self.agent.state.k
+        self.unsaved, self._latest = None, self.agent.k
         self._greeted, self._rounds = set(), {}
 
     def close(self):
@@ -84,7 +111,7 @@ class Peer:
         self._send_one(self._id, receiver, message)
 
     def _say_hello(self, receiver, *, is_asking=False, answered=0):
-        self._send(receiver, Hello(self.agent.state.k, self.agent.oldest_said, self.life, answered, is_asking))
+        self._send(receiver, Hello(self.agent.k, self.agent.oldest_said, self.life, answered, is_asking))
 
     def ask(self, neighbors):
         for j in neighbors:
@@ -99,35 +126,33 @@ class Peer:
             self._step()
 
     def _hear_hello(self, sender, hello):
-        assert not (hello.answered == self.life and hello.oldest > self.agent.state.k), "its state is lost"
+        assert not (hello.answered == self.life and hello.oldest > self.agent.k), "its state is lost"
         self._greeted.add(sender)
         self._rounds[sender] = hello.k
         if hello.is_asking:
             self._say_hello(sender, answered=hello.life)
             for block in (self.agent.said(hello.k), self.agent.said(hello.k + 1)):
-                if block is not None and not (self.agent.is_done and block.k == self.agent.state.k):
-                    self._send(sender, block)
+                if block is not None and not (self.agent.is_done and block.k == self.agent.k):
+                    self._send(sender, block.as_told_to(sender))
 
     def _step(self):
         self.agent.advance()
-        self.highest = max(self.highest, self.agent.state.k)
+        self.highest = max(self.highest, self.agent.k)
         if not self.agent.is_done:
             for j in self.agent.neighbors:
-                self._send(j, self.agent.block())
-            self.ask(
-                [j for j in self.agent.missing() if j in self._rounds and self._rounds[j] >= self.agent.state.k]
-            )
+                self._send(j, self.agent.block().as_told_to(j))
+            self.ask([j for j in self.agent.missing() if j in self._rounds and self._rounds[j] >= self.agent.k])
 
     @property
     def may_begin_to_save(self):
-        return self.unsaved is None and self.agent.state.k > self._latest
+        return self.unsaved is None and self.agent.k > self._latest
 
     def begin_to_save(self):
         self.unsaved = self.agent.memory()
 
     def save(self):
         self._store.save(self.unsaved)
-        self.agent.fallback, self._latest = self._latest, self.unsaved.state.k
+        self.agent.fallback, self._latest = self._latest, self.unsaved.k
         self.unsaved = None
 
     def restart(self, *, damage, is_saved):
@@ -195,7 +220,7 @@ class Links:
     def check(self):
         for i, peer in enumerate(self.peers):
             assert all(abs(self.peers[j].highest - peer.highest) <= 1 for j in peer.agent.neighbors)
-            assert bits_of(peer.agent.state) == self._rounds[peer.agent.state.k][i]
+            assert bits_of(peer.agent) == self._rounds[peer.agent.k][i]
 
     def finish(self):
         """From now on nothing is lost: all come to the same end."""
@@ -203,8 +228,8 @@ class Links:
             self.ask()
             self.deliver_all()
         for peer in self.peers:
-            assert peer.agent.is_done, f"agent {peer.agent.id} is stuck in round {peer.agent.state.k}"
-            assert peer.agent.state.k == len(self._rounds) - 1
+            assert peer.agent.is_done, f"agent {peer.agent.id} is stuck in round {peer.agent.k}"
+            assert peer.agent.k == len(self._rounds) - 1
             assert peer.agent.has_converged == self._has_converged
         self.check()
 
@@ -313,17 +338,49 @@ def test_an_agent_that_has_started_again_hears_a_neighbor_that_goes_on_with_what
     def is_from_last(sender, receiver):
         return (sender, receiver) == (2, 1)
 
-    while middle.agent.state.k < 3:
+    while middle.agent.k < 3:
         links.deliver_all()
     for _ in range(5):  # the middle one waits for the last, and has already heard the first's rounds 3 and 4
         links.deliver_all(but=is_from_last)
-    assert [peer.agent.state.k for peer in links.peers] == [4, 3, 4]
+    assert [peer.agent.k for peer in links.peers] == [4, 3, 4]
     first.restart(damage=None, is_saved=False)
     links.deliver_all(but=is_from_last)  # its question
     links.deliver_all(but=is_from_last)  # the answer: the middle one is in round 3, and what it said in 0 and 1
-    assert [peer.agent.state.k for peer in links.peers] == [2, 3, 4]
+    assert [peer.agent.k for peer in links.peers] == [2, 3, 4]
     links.deliver_all(but=lambda sender, receiver: not is_from_last(sender, receiver))
-    assert middle.agent.state.k == 5
+    assert middle.agent.k == 5
     links.finish()
     for peer in links.peers:
         peer.close()
+
+
+@pytest.mark.parametrize("newest_is_damaged", [False, True])
+@pytest.mark.parametrize("what", ["thanos", "proximal", "gram"])
+@pytest.mark.parametrize("who", [0, 1, 2], ids=["leaf", "root", "other leaf"])
+def test_from_every_round_of_every_phase_either_checkpoint_leads_to_the_same_bits(
+    tmp_path, who, what, newest_is_damaged
+):
+    instance, has_converged, rounds = instance_and_rounds("path", 3, (25, 0.3), "float64", what)
+    assert instance.topology.graph.tree.parents == (1, 1, 1)
+    links = Links(instance, has_converged, rounds, tmp_path, in_order=True)
+    peer, crashed_in, steps = links.peers[who], set(), 0
+    while not all(each.agent.is_done for each in links.peers):
+        steps += 1
+        assert steps < 20 * len(rounds)
+        links.ask()
+        links.deliver_all()
+        if peer.may_begin_to_save:
+            peer.begin_to_save()
+            peer.save()
+            k = peer.agent.k
+            if k not in crashed_in:
+                crashed_in.add(k)
+                links.forget({who}, 0)
+                peer.restart(damage=99 if newest_is_damaged else None, is_saved=False)
+                assert (peer.agent.k < k) is newest_is_damaged
+                links.check()
+    assert len(crashed_in) >= len(rounds) // 2 - 1
+    assert {rounds[k][who][0] for k in crashed_in} == {phase.name for phase in instance.plan(who).phases}
+    links.finish()
+    for each in links.peers:
+        each.close()

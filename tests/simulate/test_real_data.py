@@ -9,8 +9,9 @@ from sklearn.datasets import load_digits, load_wine
 from uneven import leading, raw_with_parts, real_samples, split, standardised
 
 from thanos_peer.algorithm.regularizers import L1
-from thanos_peer.algorithm.thanos import LocalProblem
+from thanos_peer.phases import Found
 from thanos_peer.preparation import Share
+from thanos_peer.problem import LocalProblem
 from thanos_peer.simulate import AgentNetwork, Ending, StackedNetwork, ending_of, run
 from thanos_peer.topology.data import moments_of
 
@@ -69,7 +70,7 @@ def test_a_ring_starts_from_the_leading_singular_vectors_of_all_samples_to_1e_6(
         network.advance()
     vectors, _ = leading(standardised(parts), 2)
     for agent in network.agents:
-        start = agent.findings["start"]
+        start = agent.found.start
         assert np.linalg.norm(start - vectors @ (vectors.T @ start), 2) < 1e-6
         assert np.abs(start - np.sign(np.sum(start * vectors, axis=0)) * vectors).max() < 1e-6
 
@@ -81,9 +82,9 @@ def test_an_agent_alone_has_the_same_problem_as_in_the_whole_network_and_reads_i
         file.unlink()
     (tmp_path / "mine").rename(tmp_path / "peer3.npy")
     topology = instance.topology
-    alone = Share(topology, 3, moments_of(topology, 3)).prepare_main({}).local
+    alone = Share(topology, 3, moments_of(topology, 3)).prepare_main(Found())
     among_all = instance.local_problems[3]
-    assert alone.agent == among_all.agent == 3
+    assert among_all.agent == 3
     assert (alone.f.gram == among_all.f.gram).all()
     assert alone.g == among_all.g == L1(0.02 / D)
 
@@ -120,16 +121,16 @@ class WeightedL1:
 
 @pytest.fixture
 def own_instance():
-    """A star whose agents have objectives and regularizers that the package does not know."""
+    """A star whose agents have objectives and a regularizer that the package does not know."""
     raw = raw_topology("star", 6, n=7, p=2, sigma=0.5, tolerance=1e-4, max_rounds=4000)
     raw["algorithm"]["step"] = {"rule": "constant", "eta": 0.3}
     instance = make_instance(raw)
     rng = np.random.default_rng(4)
-    own = []
+    own, g = [], WeightedL1(rng.uniform(0, 0.1, 7))
     for i in range(6):
         B = rng.standard_normal((7, 7))
         f = Quadratic((B + B.T) / 8, rng.standard_normal((7, 2)) / 4)
-        own.append(LocalProblem(i, f, WeightedL1(rng.uniform(0, 0.1, 7))))
+        own.append(LocalProblem(i, f, g))
     shares = tuple(Share(instance.topology, each.agent, each.f, each.g) for each in own)
     return replace(instance, local_problems=tuple(own), shares=shares)
 
@@ -140,7 +141,7 @@ def test_both_networks_run_a_users_own_objective_and_regularizer_to_the_same_bit
         agents.advance()
         stacked.advance()
         assert agents.X.tobytes() == stacked.X.tobytes()
-        assert agents.D.tobytes() == stacked.D.tobytes()
+        assert agents.array("D").tobytes() == stacked.array("D").tobytes()
         assert agents.eta.tobytes() == stacked.eta.tobytes()
 
 

@@ -1,12 +1,16 @@
+import math
 import tomllib
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from networks import make_topology, raw_topology
 from topology.graphs import GONE, put
 
+from thanos_peer.algorithm.thanos import Thanos
 from thanos_peer.topology import families, parse
+from thanos_peer.topology.graph import Tree
 from thanos_peer.topology.render import Draft, render
 
 DRAFT = Draft(name="ring-5", d=5, edges=families.ring(5), title="A test.", sigma=0.5, samples=50)
@@ -138,6 +142,70 @@ def test_all_such_changes_differ_from_each_other():
         put(base(), "problem.mu", 0),
     ]
     assert len({digest(raw) for raw in changes}) == len(changes)
+
+
+def doctored(topology, **parts):
+    """The same file, whose graph has come out otherwise: as on a host with a bug of its own."""
+    other = parse(base(), file=Path("net.toml"))
+    assert other.digest == topology.digest
+    wrong = replace(other)  # nothing worked out yet
+    wrong.graph.__dict__.update(parts)
+    return wrong.digest
+
+
+def test_the_digest_covers_the_tree():
+    topology = parse(base(), file=Path("net.toml"))
+    tree = topology.graph.tree
+    assert doctored(topology, tree=Tree.of(tree.root, topology.graph.neighbors)) == topology.digest
+    others = {doctored(topology, tree=Tree.of(root, topology.graph.neighbors)) for root in range(5)}
+    assert len(others) == 5
+    changed = next(i for i in range(5) if tree.depths[i] == tree.height)
+    parents = list(tree.parents)
+    parents[changed] = next(j for j in topology.graph.neighbors[changed] if j != tree.parents[changed])
+    assert doctored(topology, tree=replace(tree, parents=tuple(parents))) not in others
+
+
+def test_the_digest_covers_every_weight_to_the_last_bit():
+    topology = parse(base(), file=Path("net.toml"))
+    found = {topology.digest}
+    for i in range(5):
+        for at, (j, weight) in enumerate(topology.graph.mixing[i]):
+            rows = [list(row) for row in topology.graph.mixing]
+            rows[i][at] = (j, math.nextafter(weight, 1))
+            found.add(doctored(topology, mixing=rows))
+    assert len(found) == 1 + 15
+
+
+@pytest.mark.parametrize(
+    ("left_out", "said"),
+    [
+        ({}, {"max_rounds": Thanos.default_rounds}),
+        ({}, {"start": {"kind": "leading"}}),
+        ({}, {"start": {"kind": "leading", "seed": 1}}),
+        ({}, {"step": {"rule": "bb", "first": "auto"}}),
+        ({}, {"tolerance": 0.0}),
+        ({"method": "gram"}, {"tolerance": 1e-10}),
+        ({"method": "proximal"}, {"exchange": "float64", "tolerance": 1e-10}),
+        ({"method": "auto"}, {"method": "gram"}),
+    ],
+)
+def test_what_is_left_out_is_the_same_as_the_default(left_out, said):
+    raw = base()
+    smoothing = {} if "method" in left_out else {"smoothing": {"rule": "decreasing"}}
+    first, second = (put(deepcopy(raw), "algorithm", smoothing | left_out | more) for more in ({}, said))
+    assert digest(first) == digest(second)
+
+
+def test_each_method_and_each_start_has_a_digest_of_its_own():
+    algorithms = [
+        *({"method": method} for method in ("proximal", "gram")),
+        {"method": "gram", "tolerance": 0.0},
+        {"method": "gram", "start": {"kind": "leading", "seed": 2}},
+        {"method": "gram", "start": {"kind": "random", "seed": 1}},
+        {"method": "gram", "start": {"kind": "destiny", "seed": 1}},
+        {"smoothing": {"rule": "decreasing"}},
+    ]
+    assert len({digest(put(base(), "algorithm", algorithm)) for algorithm in algorithms}) == len(algorithms)
 
 
 def test_one_more_peer_changes_the_digest():

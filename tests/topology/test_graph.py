@@ -1,12 +1,14 @@
+import math
 from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from topology.graphs import connected_graphs
 
-from thanos_peer.topology.graph import Graph, components, neighbor_lists
+from thanos_peer.topology import families
+from thanos_peer.topology.graph import Graph, Tree, components, neighbor_lists
 
 FACTORS = (1e-3, 1e-6, 1e-15)
 
@@ -118,7 +120,92 @@ def test_a_complete_graph_agrees_at_once(d, rounds):
     assert graph.rounds_to_consensus(1e-6) == rounds
 
 
+def check_tree(graph):
+    """The tree has shortest ways from a centre, and nothing in it is left to chance."""
+    tree, neighbors = graph.tree, graph.neighbors
+    hops = distances(graph)
+    far = [max(row) for row in hops]
+    assert tree.root == far.index(min(far))
+    assert tree.depths == tuple(hops[tree.root])
+    assert tree.height == min(far)
+    assert math.ceil(graph.diameter / 2) <= tree.height <= graph.diameter
+    for i, parent in enumerate(tree.parents):
+        nearer = [j for j in neighbors[i] if tree.depths[j] == tree.depths[i] - 1]
+        assert parent == (min(nearer) if i != tree.root else i)
+        assert tree.children(i) == tuple(j for j in range(graph.d) if j != i and tree.parents[j] == i)
+    assert sum(len(tree.children(i)) for i in range(graph.d)) == graph.d - 1
+    assert tree.rounds == (1 if graph.d == 1 else 2 * tree.height)
+
+
+def distances(graph):
+    """From each agent to each, one step at a time."""
+    found = []
+    for i in range(graph.d):
+        row, edge = {i: 0}, {i}
+        while edge:
+            edge = {j for k in edge for j in graph.neighbors[k]} - row.keys()
+            row |= dict.fromkeys(edge, max(row.values()) + 1)
+        found.append([row[j] for j in range(graph.d)])
+    return found
+
+
+@given(connected_graphs())
+def test_the_tree_has_the_shortest_ways_from_a_centre(drawn):
+    check_tree(graph_of(*drawn))
+
+
+@settings(max_examples=12)
+@given(st.integers(0, 2**32), st.integers(1, 200), st.integers(0, 60))
+def test_so_it_has_in_random_graphs_of_up_to_200_peers(seed, d, extra):
+    rng = np.random.default_rng(seed)
+    edges = {(int(rng.integers(i)), i) for i in range(1, d)}
+    edges |= {tuple(sorted(rng.choice(d, 2, replace=False).tolist())) for _ in range(extra if d > 1 else 0)}
+    check_tree(Graph.of(d, edges, None))
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 9, 60, 200])
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_so_it_has_in_every_family(family, d):
+    edges = families.make(family, d, seed=4, radius=0.6, columns=d if family == "torus" and d < 4 else None)
+    check_tree(Graph.of(d, edges, None))
+
+
+@pytest.mark.parametrize(
+    ("family", "d", "root", "height"),
+    [
+        ("path", 1, 0, 0),
+        ("path", 2, 0, 1),
+        ("path", 5, 2, 2),
+        ("path", 6, 2, 3),
+        ("ring", 6, 0, 3),
+        ("star", 7, 0, 1),
+        ("complete", 7, 0, 1),
+        ("grid", 9, 4, 2),
+    ],
+)
+def test_the_root_is_the_first_of_those_in_the_middle(family, d, root, height):
+    tree = Graph.of(d, families.make(family, d, seed=1), None).tree
+    assert (tree.root, tree.height, tree.rounds) == (root, height, max(1, 2 * height))
+
+
+@given(connected_graphs(), st.data())
+def test_the_tree_follows_from_the_edges_alone(drawn, data):
+    d, edges = drawn
+    turned = [edge[::-1] if data.draw(st.booleans()) else edge for edge in data.draw(st.permutations(edges))]
+    W = graph_of(d, edges).matrix()
+    lazy = (W + np.eye(d)) / 2
+    assert Graph.of(d, turned, lazy.tolist()).tree == graph_of(d, edges).tree
+
+
+def test_of_two_ways_the_parent_with_the_smaller_id_is_taken():
+    tree = Graph.of(4, [(0, 1), (0, 2), (1, 3), (2, 3)], None).tree
+    assert tree.parents == (0, 0, 0, 1)
+    assert Tree.of(3, ((2, 1), (0, 3), (3, 0), (1, 2))).parents == (1, 3, 3, 3)
+
+
 def test_one_agent_is_a_graph():
     graph = Graph(1, ())
     assert graph.matrix().tolist() == [[1.0]]
     assert (graph.diameter, graph.degrees, graph.neighbors) == (0, (0,), ((),))
+    assert graph.tree == Tree(0, (0,), (0,))
+    assert (graph.tree.rounds, graph.tree.children(0)) == (1, ())

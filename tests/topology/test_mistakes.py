@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 from networks import raw_topology
 from topology.graphs import GONE, put
 
+from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.schedules import SMALLEST_SIGMA
+from thanos_peer.algorithm.thanos import Thanos
 from thanos_peer.errors import TopologyError
 from thanos_peer.topology import parse
 from thanos_peer.topology.sections import IN_THE_CLEAR, UNION_TAGS, Peer, is_local
@@ -24,6 +27,7 @@ BRANCHES = {
     "algorithm.start.tolerance": {"kind": "destiny", "seed": 1, "tolerance": 0.1},
     "algorithm.start.max_rounds": {"kind": "destiny", "seed": 1, "max_rounds": 1},
 }
+SIGMAS = ["algorithm.smoothing.sigma", "algorithm.smoothing.sigma0"]
 POSITIVE = ["algorithm.beta", *(key for key in BRANCHES if not key.endswith(("seed", "max_rounds")))]
 OR_AUTO = ["algorithm.beta", "algorithm.step.first"]
 NOT_NEGATIVE = ["problem.mu", "algorithm.tolerance"]
@@ -84,9 +88,16 @@ def test_the_files_that_the_mistakes_are_put_into_are_sound(key):
 
 
 @pytest.mark.parametrize("value", [0, 0.0, -1.0])
-@pytest.mark.parametrize("key", POSITIVE)
-def test_sigma_beta_and_steps_must_be_positive(key, value):
+@pytest.mark.parametrize("key", [key for key in POSITIVE if key not in SIGMAS])
+def test_beta_and_steps_must_be_positive(key, value):
     assert_refused(raw_for(key), key, value, "must be greater than 0")
+
+
+@pytest.mark.parametrize("value", [0, -1.0, 5e-324, 0.99 * SMALLEST_SIGMA])
+@pytest.mark.parametrize("key", SIGMAS)
+def test_sigma_must_leave_some_digits(key, value):
+    assert_refused(raw_for(key), key, value, "must be greater than or equal to 0.00000001")
+    assert parse(put(raw_for(key), key, SMALLEST_SIGMA), file=FILE).d == 5
 
 
 @pytest.mark.parametrize("key", NOT_NEGATIVE)
@@ -202,7 +213,7 @@ def test_only_an_integer_is_an_integer(key, value):
         ("problem.regularizer", 1, 'must be "l1", "l21" or "none"'),
         ("problem.data.kind", "sql", 'must be one of "synthetic", "files"'),
         ("problem.data.scale", "log", 'must be "unit" or "raw"'),
-        ("algorithm.method", "admm", 'must be "thanos" or "destiny"'),
+        ("algorithm.method", "admm", "must be one of auto, proximal, gram, thanos, destiny"),
         ("algorithm.exchange", "float16", 'must be "float64" or "float32"'),
         ("algorithm.start.kind", "zero", 'must be one of "svd", "random"'),
         ("algorithm.step.rule", "armijo", 'must be one of "constant", "bb"'),
@@ -270,10 +281,7 @@ def test_an_unknown_key_is_named_even_if_it_is_called_like_a_kind_or_a_rule(key)
         "problem.data.kind",
         "problem.data.seed",
         "problem.data.samples",
-        "algorithm.max_rounds",
-        "algorithm.start",
         "algorithm.start.kind",
-        "algorithm.step",
         "algorithm.step.rule",
         "algorithm.smoothing.rule",
     ],
@@ -308,7 +316,7 @@ def test_no_regularizer_takes_no_mu():
 def test_destiny_takes_no_regularizer():
     raw = put(put(raw_topology(), "algorithm.method", "destiny"), "algorithm.smoothing", GONE)
     assert only_mistake(raw) == (
-        'algorithm.method = \'destiny\': must be "thanos" with regularizer = "l1": DESTINY has none'
+        "algorithm.method = 'destiny': must be another with regularizer = \"l1\": destiny is for problems without"
     )
 
 
@@ -324,7 +332,7 @@ def test_an_svd_start_needs_data_that_every_peer_can_make():
     first, *lines = refusal(raw).splitlines()
     assert first == f"{FILE}: 6 mistakes"
     assert lines[0].startswith("  algorithm.start.kind = 'svd': ")
-    assert 'must be "destiny", "random" or "file"' in lines[0]
+    assert 'must be "leading", "destiny", "random" or "file"' in lines[0]
     assert all(f"peers[{i}].data = '{i}.npy': " in lines[1 + i] for i in range(5))
 
 
@@ -661,9 +669,97 @@ def test_only_loopback_and_local_sockets_are_local(address, expected):
 
 
 @pytest.mark.parametrize("key", ["center", "scale"])
-def test_averages_are_not_rounded_on_their_way(key):
+def test_files_may_be_prepared_whatever_the_exchange_because_sums_are_exact(key):
     raw = raw_topology("ring", 3)
     raw["algorithm"] |= {"exchange": "float32", "start": {"kind": "random", "seed": 1}}
     raw["problem"]["data"] = {"kind": "files", key: True}
-    with pytest.raises(TopologyError, match=r'algorithm.exchange = .float32.: must be "float64" with'):
-        parse(raw, file=Path("net.toml"), may_lack_data=True)
+    assert parse(raw, file=FILE, may_lack_data=True).algorithm.exchange == "float32"
+
+
+def by_sums(method, **settings):
+    """A sound file for a method that reads none of these settings, and the settings."""
+    raw = raw_topology()
+    raw["algorithm"] = {"method": method, "max_rounds": 100} | settings
+    return raw
+
+
+SETTINGS = {
+    "beta": 1.0,
+    "step": {"rule": "bb", "first": 0.1},
+    "smoothing": {"rule": "constant", "sigma": 0.1},
+}
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+@pytest.mark.parametrize("method", ["proximal", "gram", "auto"])
+def test_a_setting_that_a_method_does_not_read_is_refused(method, key):
+    assert parse(by_sums(method), file=FILE).d == 5
+    line = only_mistake(by_sums(method, **{key: SETTINGS[key]}))
+    assert line == f'algorithm.{key}: leave it out when method = "{method}"'
+
+
+def test_all_of_them_are_named_together():
+    first, *lines = refusal(by_sums("gram", **SETTINGS)).split("\n")
+    assert first == f"{FILE}: 3 mistakes"
+    assert lines == [f'  algorithm.{key}: leave it out when method = "gram"' for key in SETTINGS]
+
+
+@pytest.mark.parametrize("key", ["beta", "step"])
+def test_destiny_reads_what_it_needs(key):
+    raw = put(raw_topology(regularizer="none"), "algorithm.method", "destiny")
+    del raw["algorithm"]["smoothing"]
+    raw["algorithm"][key] = SETTINGS[key]
+    assert parse(raw, file=FILE).method == "destiny"
+
+
+def test_a_setting_that_is_unsound_by_itself_is_named_once():
+    line = only_mistake(by_sums("gram", beta=-1.0))
+    assert line.startswith("algorithm.beta = -1.0: must be greater than 0")
+
+
+def test_a_method_that_is_none_leaves_the_settings_alone():
+    line = only_mistake(by_sums("admm", **SETTINGS))
+    assert line.startswith("algorithm.method = 'admm': must be one of auto, ")
+
+
+def test_what_may_be_left_out_of_the_algorithm_has_defaults():
+    raw = raw_topology()
+    raw["algorithm"] = {"smoothing": {"rule": "decreasing"}}
+    topology = parse(raw, file=FILE)
+    algorithm = topology.algorithm
+    assert (topology.method, algorithm.beta) == ("thanos", 1.0)
+    assert (algorithm.max_rounds, topology.max_rounds) == (None, Thanos.default_rounds)
+    assert algorithm.start.model_dump() == {"kind": "leading", "seed": 1}
+    assert algorithm.step.model_dump() == {"rule": "bb", "first": "auto"}
+    assert (algorithm.tolerance, topology.tolerance) == (None, 0.0)
+    assert algorithm.exchange == "float64"
+
+
+@pytest.mark.parametrize(
+    ("method", "tolerance"), [("thanos", 0.0), ("destiny", 0.0), ("proximal", 1e-10), ("gram", 1e-10)]
+)
+def test_the_tolerance_and_the_rounds_left_out_are_those_of_the_method(method, tolerance):
+    raw = raw_topology(regularizer="none")
+    raw["algorithm"] = {"method": method}
+    if method == "thanos":
+        raw["algorithm"]["smoothing"] = {"rule": "decreasing"}
+    topology = parse(raw, file=FILE)
+    assert (topology.tolerance, topology.max_rounds) == (tolerance, (MIXING | SUMMING)[method].default_rounds)
+    raw["algorithm"] |= {"tolerance": 1e-3, "max_rounds": 7}
+    topology = parse(raw, file=FILE)
+    assert (topology.tolerance, topology.max_rounds) == (1e-3, 7)
+
+
+@pytest.mark.parametrize(("n", "p", "method"), [(6, 2, "gram"), (5000, 1, "proximal"), (200, 20, "gram")])
+def test_auto_is_the_exact_method_that_sends_less(n, p, method):
+    topology = parse(by_sums("auto") | {"problem": raw_topology(n=n, p=p, samples=50)["problem"]}, file=FILE)
+    assert (topology.algorithm.method, topology.method) == ("auto", method)
+
+
+def test_a_leading_start_takes_a_seed_and_nothing_else():
+    raw = put(raw_topology(), "algorithm.start", {"kind": "leading", "seed": 7})
+    assert parse(raw, file=FILE).algorithm.start.seed == 7
+    assert_refused(raw, "algorithm.start.seed", -1, "must be greater than or equal to 0")
+    assert "unknown key" in only_mistake(
+        put(raw_topology(), "algorithm.start", {"kind": "leading", "tolerance": 0.1})
+    )

@@ -5,6 +5,7 @@ from networks import make_topology, raw_topology
 from own_code.classes import raw_with
 
 from thanos_peer.errors import TopologyError
+from thanos_peer.preparation import outline
 
 
 def refusal(raw):
@@ -63,6 +64,29 @@ def test_what_follows_from_the_samples_of_pca_is_refused_with_another_objective(
     assert "algorithm.beta = 'auto': is for sparse PCA" in text
     assert "algorithm.step.first = 'auto': is for sparse PCA" in text
     assert 'algorithm.start.kind = \'destiny\': must be "random" or "file"' in text
+
+
+def test_with_an_objective_of_ones_own_no_step_follows_from_the_samples():
+    raw = raw_with()
+    assert [phase.name for phase in outline(make_topology(raw)).phases] == ["thanos"]
+    del raw["algorithm"]["step"]
+    assert "algorithm.step: is missing: " in refusal(raw)
+    assert len(refusal(raw).splitlines()) == 1
+
+
+@pytest.mark.parametrize("method", ["proximal", "auto"])
+def test_the_exact_method_needs_to_know_nothing_of_an_objective_of_ones_own(method):
+    raw = raw_with()
+    raw["algorithm"] = {"method": method, "start": {"kind": "random", "seed": 1}}
+    topology = make_topology(raw)
+    assert topology.method == "proximal"
+    assert [phase.name for phase in outline(topology).phases] == ["proximal"]
+
+
+def test_gram_is_for_sparse_pca():
+    raw = raw_with()
+    raw["algorithm"] = {"method": "gram", "start": {"kind": "random", "seed": 1}}
+    assert "algorithm.method = 'gram': must be " in refusal(raw)
 
 
 def test_the_digest_covers_names_and_options():

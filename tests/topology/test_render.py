@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from thanos_peer.algorithm.schedules import SMALLEST_SIGMA
 from thanos_peer.topology import families, parse
 from thanos_peer.topology.render import Draft, render
 
@@ -26,11 +27,12 @@ def test_what_is_written_is_read_back(family, d):
 
 @pytest.mark.parametrize("number", [1e-7, 0.1, 1 / 3, 2.0, 1e22, 5e-324])
 def test_numbers_are_read_back_to_the_last_bit(number):
+    sigma = max(number, SMALLEST_SIGMA)
     topology = parsed(
-        Draft(name="x", d=2, edges=[(0, 1)], title="A test.", mu=number, sigma=number, tolerance=number)
+        Draft(name="x", d=2, edges=[(0, 1)], title="A test.", mu=number, sigma=sigma, tolerance=number)
     )
     assert topology.problem.mu == number
-    assert topology.algorithm.smoothing.sigma == number
+    assert topology.algorithm.smoothing.sigma == sigma
     assert topology.algorithm.tolerance == number
 
 

@@ -1,12 +1,13 @@
 """Rayleigh-Ritz: from a basis of the leading subspace to the leading singular vectors themselves."""
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from thanos_peer.algorithm.stiefel import polar, sym
 from thanos_peer.block import Matrix
+
+TIE = 1e-10  # eigenvalues that close, relative to the largest, count as equal
 
 
 def leading_vectors(X: Matrix, M: Matrix, compass: Matrix, tie: float = 0.0) -> tuple[Matrix, Matrix]:
@@ -31,6 +32,13 @@ def leading_vectors(X: Matrix, M: Matrix, compass: Matrix, tie: float = 0.0) -> 
     return start, values
 
 
+def leading_of(gram: Matrix, compass: Matrix) -> tuple[Matrix, Matrix]:
+    """The leading eigenvectors of AA', as many as the compass has columns, and their eigenvalues."""
+    p = compass.shape[1]
+    values, vectors = np.linalg.eigh(gram)
+    return leading_vectors(vectors[:, ::-1][:, :p], np.diag(values[::-1][:p]), compass, tie=TIE)
+
+
 def _ties(values: Matrix, width: float) -> list[slice]:
     """Where two or more values in a row are each less than a width from the next."""
     ends = [0, *(np.flatnonzero(-np.diff(values) >= width) + 1), len(values)]
@@ -41,10 +49,3 @@ def with_signs_of(vectors: Matrix, compass: Matrix) -> Matrix:
     """Each column turned so that its inner product with the same column of the compass is not negative."""
     along = np.add.reduce(vectors * compass, axis=0)
     return vectors * np.where(along < 0, -1.0, 1.0)
-
-
-def top_left(matrix: Matrix, shape: Sequence[int]) -> Matrix:
-    """A matrix laid into the top left corner of zeros of a larger shape."""
-    padded = np.zeros(tuple(shape))
-    padded[: matrix.shape[0], : matrix.shape[1]] = matrix
-    return padded

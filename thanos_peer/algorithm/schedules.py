@@ -8,7 +8,7 @@ import numpy as np
 from thanos_peer.algorithm.stiefel import inner
 from thanos_peer.block import Matrix
 
-SMALLEST_SIGMA = float(np.finfo(np.float64).tiny)
+SMALLEST_SIGMA = 1e-8  # below it X - prox(X) has hardly a digit left
 
 
 class Smoothing(Protocol):
@@ -48,20 +48,8 @@ class DecreasingSmoothing:
     exponent: float
 
     def sigma(self, k: int) -> float:
-        """Round 0 uses the value of round 1: H^(0) needs one, and 0^(-1/3) is infinite. Never quite zero."""
+        """Round 0 uses the value of round 1: H^(0) needs one, and 0^(-1/3) is infinite. Never tiny."""
         return max(float(self.sigma0 * max(k, 1) ** -self.exponent), SMALLEST_SIGMA)
-
-
-@dataclass(frozen=True)
-class LaterSmoothing:
-    """Another rule, for rounds that do not begin with 0."""
-
-    rule: Smoothing
-    began: int
-
-    def sigma(self, k: int) -> float:
-        """What the other rule says of the rounds since."""
-        return self.rule.sigma(k - self.began)
 
 
 @dataclass(frozen=True)
@@ -93,3 +81,12 @@ class BarzilaiBorwein:
         fallback = np.full(curvature.shape, self.first)
         eta: Matrix = np.divide(np.abs(inner(S, J)), curvature, out=fallback, where=curvature > 0)
         return eta
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What all agents of THANOS have in common: the penalty beta, the step rule, the smoothing rule."""
+
+    beta: float
+    step: StepRule
+    smoothing: Smoothing

@@ -43,12 +43,12 @@ def chaos_command(
 
     All peers run as processes on this machine, with a proxy before each. On a schedule drawn from the seed, peers
     are killed (alone, several at once, again and again while they start, in the middle of saving) and started
-    again, frozen and thawed, cut off, and their messages delayed, dropped and duplicated. Exit code 0 if X and D
-    of every peer agree to the last bit and all stopped after the same round, 7 if not.
+    again, frozen and thawed, cut off, and their messages delayed, dropped and duplicated. Exit code 0 if the
+    results of every peer agree to the last bit and all stopped after the same round, 7 if not.
     """
     topology = load(file, allowed_code=allowed_code)
     instance = build(topology)
-    schedule = draw_faults(faults, kinds or KINDS, d=topology.d, rounds=topology.algorithm.max_rounds, seed=seed)
+    schedule = draw_faults(faults, kinds or KINDS, d=topology.d, rounds=topology.max_rounds, seed=seed)
     with RunDirectory(out or default_directory(topology.name), topology, engine="chaos") as directory:
         binds = free_ports(topology.d)
         with Proxies(binds, seed=seed) as proxies:

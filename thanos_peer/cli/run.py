@@ -11,6 +11,7 @@ import click
 
 from thanos_peer.algorithm.reference import Reference
 from thanos_peer.block import AgentId
+from thanos_peer.cli.methods import METHOD
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
 from thanos_peer.cli.progress import Network, Progress
@@ -90,7 +91,7 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
             give_up=launch.give_up,
             survive=launch.survive,
         ) as cluster,
-        Progress("run", topology.algorithm.max_rounds, silent=launch.quiet) as progress,
+        Progress("run", topology.max_rounds, silent=launch.quiet) as progress,
     ):
         parting: Parting | None = None
         is_running, looked_at, first_seen = True, began, None
@@ -127,7 +128,8 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
 
 def _show_phase(cluster: Cluster, progress: Progress, topology: Topology) -> None:
     """Before and after the phase that minimises there is no glimpse of the peers."""
-    if len(outline(topology)) > 1 and (phase := cluster.phase()) and phase[0] != topology.algorithm.method:
+    plan = outline(topology)
+    if len(plan.phases) > 1 and (phase := cluster.phase()) and phase[0] != plan.phases[plan.main].name:
         progress.show_phase(*phase)
 
 
@@ -159,6 +161,7 @@ _GIVE_UP = click.option(
 @_EVERY
 @_GIVE_UP
 @SURVIVE
+@METHOD
 @ALLOW_CODE
 @click.option("--quiet", "-q", is_flag=True, help="No progress, only the summary.")
 def run_command(
@@ -169,6 +172,7 @@ def run_command(
     every: int,
     give_up: float | None,
     survive: str,
+    method: str | None,
     allowed_code: tuple[str, ...],
     quiet: bool,
 ) -> None:
@@ -180,7 +184,7 @@ def run_command(
 
     Links are encrypted: peers without keys in FILE get new ones for this run, in RUN/topology.keys.
     """
-    topology = load(file, allowed_code=allowed_code)
+    topology = load(file, allowed_code=allowed_code, method=method)
     instance = build(topology)
     if reference:
         solve_now_if_possible(instance)
@@ -204,6 +208,7 @@ def run_command(
     help="Run nothing: compare what the peers of an earlier run have left in this directory.",
 )
 @_GIVE_UP
+@METHOD
 @ALLOW_CODE
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 def verify_command(
@@ -211,18 +216,20 @@ def verify_command(
     out: Path | None,
     results: Path | None,
     give_up: float | None,
+    method: str | None,
     allowed_code: tuple[str, ...],
     quiet: bool,
 ) -> None:
     """Run topology FILE over the network and in one process, and compare the bits.
 
-    The peers get free ports. Exit code 0 if X and D of every peer agree to the last bit and all stopped after the
-    same round, 7 if not. With --results, what other hosts or containers have computed is compared instead: that
-    needs the data files of all peers here, as FILE names them.
+    The peers get free ports. Exit code 0 if the results of every peer (X, the sparse X, D of methods that track
+    gradients) agree to the last bit and all stopped after the same round, 7 if not. With --results, what other
+    hosts or containers have computed is compared instead: that needs the data files of all peers here, as FILE
+    names them.
     """
     if results is not None:
         _check_all_data_is_here(load(file, data_of=()))
-    topology = load(file, allowed_code=allowed_code)
+    topology = load(file, allowed_code=allowed_code, method=method)
     instance = build(topology)
     if results is not None:
         outcome = load_outcome(results, topology)
@@ -271,10 +278,15 @@ def compare_with_one_process(instance: Instance, path: Path) -> None:
             f"{sorted(set(outcome.rounds))}, one process after {network.k}; see {path}/"
         )
         sys.exit(DIFFERENT_BITS)
-    click.echo(f"same bits: X and D of {topology.d} peers, all after round {network.k}; see {path}/")
+    click.echo(f"same bits: the results of {topology.d} peers, all after round {network.k}; see {path}/")
 
 
 def _has_same_bits(outcome: NetworkOutcome, network: AgentNetwork, i: AgentId) -> bool:
-    state = network.agents[i].main_state
-    assert state is not None, "it is done"  # noqa: S101
-    return bool(outcome.X[i].tobytes() == state.X.tobytes() and outcome.D[i].tobytes() == state.D.tobytes())
+    answer = network.agents[i].answer()
+    assert answer is not None, "it is done"  # noqa: S101
+    pairs = [(outcome.X[i], answer.X), (outcome.sparse[i], answer.sparse)]
+    tracked = answer.arrays.get("D")
+    if outcome.D is not None and tracked is not None:
+        pairs.append((outcome.D[i], tracked))
+    has_all = (outcome.D is None) == (tracked is None)
+    return has_all and all(one.tobytes() == other.tobytes() for one, other in pairs)

@@ -10,10 +10,10 @@ from types import FrameType
 
 import click
 
+from thanos_peer.cli.methods import METHOD
 from thanos_peer.cli.paths import PATH
 from thanos_peer.cli.progress import Progress
 from thanos_peer.cli.start import ALLOW_CODE
-from thanos_peer.errors import ConfigError
 from thanos_peer.problem import Instance, build
 from thanos_peer.results import RunDirectory, summarize
 from thanos_peer.simulate import AgentNetwork, Ending, Network, StackedNetwork, ending_of, measure, prepare, run
@@ -87,6 +87,7 @@ def solve_now_if_possible(instance: Instance) -> None:
 @click.option(
     "--every", type=click.IntRange(min=1), default=1, show_default=True, help="Rounds per line of history."
 )
+@METHOD
 @ALLOW_CODE
 @click.option("--quiet", "-q", is_flag=True, help="No progress, only the summary.")
 def simulate_command(
@@ -95,6 +96,7 @@ def simulate_command(
     reference: bool,
     engine: str,
     every: int,
+    method: str | None,
     allowed_code: tuple[str, ...],
     quiet: bool,
 ) -> None:
@@ -103,19 +105,17 @@ def simulate_command(
     The agents are the ones that run over the network: same state, same exchange, same order of sums. Ctrl-C
     finishes the round and keeps the results (exit code 130); a second Ctrl-C leaves at once.
     """
-    topology = load(file, allowed_code=allowed_code)
+    topology = load(file, allowed_code=allowed_code, method=method)
     instance = build(topology)
     if engine == "auto":
-        engine = "stacked" if topology.d >= STACKED_FROM and StackedNetwork.can_run(instance) else "agents"
-    elif engine == "stacked" and not StackedNetwork.can_run(instance):
-        raise ConfigError(f"{file} needs phases that --engine stacked does not know; leave it out")
+        engine = "stacked" if topology.d >= STACKED_FROM else "agents"
     if reference:
         solve_now_if_possible(instance)
     interrupt = Interrupt(out := out or default_directory(topology.name))
     interrupt.listen()
     with RunDirectory(out, topology, engine=engine) as directory:
         began, network = time.monotonic(), ENGINES[engine](instance)
-        with Progress("simulate", topology.algorithm.max_rounds, silent=quiet) as progress:
+        with Progress("simulate", topology.max_rounds, silent=quiet) as progress:
             prepare(network, should_stop=lambda: interrupt.is_asked, on_phase=progress.show_phase)
             prepared, solved = time.monotonic(), None
             if reference and not network.is_preparing:

@@ -155,7 +155,7 @@ LET_PEERS_RUN = click.option(  # no variable: what is allowed on this host is no
     "--restart-tracking",
     is_flag=True,
     help="If this peer's state is lost, have all peers start their tracking again: from their current X, or with "
-    "the first phase if the network prepares its data or start.",
+    "the first phase if the network prepares its data or start, or minimises by sums.",
 )
 @click.option("--stay", is_flag=True, help="When done, stay until SIGTERM: for engines that restart whoever ends.")
 @click.option("--keep-every", type=click.IntRange(min=0), default=0, help="Keep the X of every so many rounds.")

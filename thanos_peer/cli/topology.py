@@ -6,14 +6,17 @@ from typing import Any
 
 import click
 
+from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
 from thanos_peer.errors import ConfigError
-from thanos_peer.phases import Averaging, Phase
+from thanos_peer.phases import Phase
 from thanos_peer.plots import draw_topology
 from thanos_peer.preparation import outline
 from thanos_peer.problem import build, proven_parameters
+from thanos_peer.samples import LARGEST_SIDE
 from thanos_peer.topology import Topology, families, load, parse
+from thanos_peer.topology.model import TYPICAL_ITERATIONS
 from thanos_peer.topology.render import Draft, render
 from thanos_peer.topology.sections import MOST_PEERS
 
@@ -52,11 +55,27 @@ def topology_group() -> None:
 @click.option("--regularizer", type=click.Choice(["l1", "l21", "none"]), default="l1", show_default=True)
 @click.option("--mu", type=FiniteFloat(min=0), default=0.1, show_default=True, help="Weight of the regularizer.")
 @click.option("--samples", type=click.IntRange(min=1), help="Of all peers together.  [default: 10 per peer]")
-@click.option("--sigma", type=FiniteFloat(min=0, min_open=True), help="A constant sigma.  [default: k^(-1/3)]")
 @click.option(
-    "--rounds", "max_rounds", type=click.IntRange(min=1), default=3000, show_default=True, help="At most."
+    "--method",
+    type=click.Choice(["auto", *SUMMING, *MIXING]),
+    default="auto",
+    show_default=True,
+    help="auto: the exact answer, by gram or proximal, whichever sends less.",
 )
-@click.option("--tolerance", type=FiniteFloat(min=0), default=1e-3, show_default=True, help="0 runs all rounds.")
+@click.option(
+    "--sigma", type=FiniteFloat(min=0, min_open=True), help="thanos: a constant sigma.  [default: k^(-1/3)]"
+)
+@click.option(
+    "--rounds",
+    "max_rounds",
+    type=click.IntRange(min=1),
+    help="At most.  [default: 3000 of thanos, else as many as it takes]",
+)
+@click.option(
+    "--tolerance",
+    type=FiniteFloat(min=0),
+    help="Of the residual; 0 runs all rounds.  [default: 1e-6 of thanos, else what the method reaches]",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Host in the addresses.")
 @click.option(
     "--first-port", type=click.IntRange(1, 65535), default=17000, show_default=True, help="Peer 0's port."
@@ -110,7 +129,8 @@ def check_command(file: Path, agent: int | None) -> None:
     for label, text in facts(topology).items():
         click.echo(f"{label:24}{text}")
     is_whole = topology.problem.data.kind == "synthetic" or all(peer.data for peer in topology.peers)
-    if agent is None and is_whole and not topology.problem.own_code():  # which is not run here
+    is_thanos = "beta" in getattr(MIXING.get(topology.method), "settings", ())
+    if agent is None and is_whole and is_thanos and not topology.problem.own_code():  # which is not run here
         click.echo(f"{'Condition 1 asks for':24}{theory(topology)}")
 
 
@@ -133,7 +153,7 @@ def draw_command(file: Path, output: Path | None) -> None:
 def facts(topology: Topology) -> dict[str, str]:
     """What follows from a topology, for a person."""
     graph, problem = topology.graph, topology.problem
-    degrees, messages, payload = graph.degrees, topology.messages_per_round, topology.payload_per_message
+    degrees, messages, plan = graph.degrees, topology.messages_per_round, outline(topology)
     rounds = (graph.rounds_to_consensus(factor) for factor in (1e-6, 1e-15))
     mu = "" if problem.regularizer == "none" else f", {problem.regularizer} with mu = {problem.mu:g}"
     own = "" if problem.objective is None else f"{problem.objective}, "
@@ -148,17 +168,44 @@ def facts(topology: Topology) -> dict[str, str]:
         "spectral gap": f"{1 - graph.lambda_:.6f}",
         "diameter": str(graph.diameter),
         "messages per round": str(messages),
-        "bytes per round": f"{messages * payload:,} of X and D ({payload:,} per message)",
+        "tree": f"root {graph.tree.root}, height {graph.tree.height}: a sum takes {graph.tree.rounds} rounds",
         "rounds to consensus": "{} to shrink disagreement by 1e-6, {} by 1e-15".format(*rounds),
         "problem": f"{own}n = {problem.n}, p = {problem.p}{mu}, data: {problem.data.kind}",
-        "algorithm": f"{topology.algorithm.method}, at most {topology.algorithm.max_rounds} rounds, "
-        f"tolerance {topology.algorithm.tolerance:g}",
-        "phases": ", ".join(map(_rounds_of, outline(topology))),
+        "algorithm": f"{topology.method}, at most {topology.max_rounds} rounds, tolerance {topology.tolerance:g}",
+        "phases": ", ".join(map(_rounds_of, plan.phases)),
+        **predictions(topology),
     }
 
 
+def predictions(topology: Topology) -> dict[str, str]:
+    """What each kind of method sends, and up to which n the Gram matrix is the cheaper way."""
+    n, p, tree, edges = topology.problem.n, topology.problem.p, topology.graph.tree, topology.d - 1
+    mixing = topology.messages_per_round * 2 * n * p * topology.itemsize
+    lines = {"thanos sends": f"{mixing:,} bytes a round"}
+    if topology.problem.objective is not None:
+        return lines
+    steps, gram = (SUMMING[name].layout(n, p, is_pca=True).payload for name in ("proximal", "gram"))
+    return lines | {
+        "proximal sends": f"{edges * steps:,} bytes in {tree.rounds} rounds an iteration, "
+        f"{TYPICAL_ITERATIONS} of which are typical",
+        "gram sends": f"{edges * gram:,} bytes in {tree.rounds} rounds, once",
+        "gram sends less": f"than {TYPICAL_ITERATIONS} iterations of proximal up to n = {largest_n_for_gram(p)} "
+        f'with p = {p}; method = "auto" takes {topology.cheaper_method}',
+    }
+
+
+def largest_n_for_gram(p: int) -> int:
+    """Up to which n one sum of the Gram matrix is no more than the typical number of proximal steps."""
+    low, high = 1, LARGEST_SIDE
+    while low < high:
+        middle = (low + high + 1) // 2
+        steps, gram = (SUMMING[name].layout(middle, p, is_pca=True).payload for name in ("proximal", "gram"))
+        low, high = (middle, high) if gram <= TYPICAL_ITERATIONS * steps else (low, middle - 1)
+    return low
+
+
 def _rounds_of(phase: Phase) -> str:
-    return f"{phase.name} {phase.most}" if isinstance(phase, Averaging) else f"{phase.name} up to {phase.most}"
+    return f"{phase.name} {phase.most}" if phase.takes_all_rounds else f"{phase.name} up to {phase.most}"
 
 
 def theory(topology: Topology) -> str:

@@ -1,6 +1,7 @@
 """What a peer's loadings look like on the disk.
 
-03.npz  X, D and the sparse prox(X) as they are; polar, the nearest X with orthonormal columns; support, where the
+03.npz  X, the sparse X, and D of methods that track gradients, as they are; polar, the nearest X with orthonormal
+columns; support, where the
         sparse loadings are not zero; and as far as they are known features, mean, scale, explained_variance_ratio,
         and common, the mean of all X
 03.csv  a row per feature: its name, its loadings x_1 to x_p, its sparse loadings s_1 to s_p
@@ -30,9 +31,11 @@ from thanos_peer.samples.npy import load_arrays
 LARGEST_FACTS = 2**24  # bytes
 
 
-def write_loadings(path: Path, X: Matrix, D: Matrix, sparse: Matrix, findings: Findings) -> None:
+def write_loadings(path: Path, X: Matrix, D: Matrix | None, sparse: Matrix, findings: Findings) -> None:
     """Write a peer's .npz and, beside it, its .csv; each is whole or not there."""
-    arrays: dict[str, Any] = {"X": X, "D": D, "sparse": sparse, "polar": polar(X), "support": sparse != 0}
+    arrays: dict[str, Any] = {"X": X, "sparse": sparse, "polar": polar(X), "support": sparse != 0}
+    if D is not None:
+        arrays["D"] = D
     if findings.features is not None:
         arrays["features"] = np.array(findings.features)
     for name in ("mean", "scale", "common", "explained_variance_ratio"):
@@ -59,6 +62,7 @@ class RunFacts:
     seconds: float
     is_done: bool
     has_converged: bool
+    ending: str = ""
     overall: Annotated[FiniteFloat, Field(gt=0)] | None = None
     rounds_by_phase: dict[str, int] | None = None
     phases_cut_short: list[str] = field(default_factory=list)
@@ -78,18 +82,21 @@ def read_facts(path: Path) -> RunFacts:
         raise DataFileError(f"{path} is not what a peer says of its run: {error.errors()[0]['msg']}") from error
 
 
-def read_block(path: Path, shape: tuple[int, int]) -> tuple[Matrix, Matrix]:
-    """Read X and D from a peer's .npz, which may come from another host.
+def read_matrices(path: Path, shape: tuple[int, int]) -> tuple[Matrix, Matrix, Matrix | None]:
+    """Read X, the sparse X and, if it is there, D from a peer's .npz, which may come from another host.
 
     Raises:
         DataFileError: It is damaged, or none of this shape.
     """
     with named(str(path)):
         arrays = load_arrays(path)
-        X, D = arrays.get("X"), arrays.get("D")
-        if X is None or D is None or not (X.dtype == D.dtype == np.float64 and X.shape == D.shape == shape):
-            raise DataFileError(f"is no result of this topology: X and D must be float64 of shape {shape}")
-    return X, D
+        X, sparse, D = arrays.get("X"), arrays.get("sparse"), arrays.get("D")
+        matrices = [X, sparse] if D is None else [X, sparse, D]
+        if any(each is None or each.dtype != np.float64 or each.shape != shape for each in matrices):
+            raise DataFileError(f"is no result of this topology: X, sparse and D must be float64 of shape {shape}")
+    assert X is not None, "checked"  # noqa: S101
+    assert sparse is not None, "checked"  # noqa: S101
+    return X, sparse, D
 
 
 @contextlib.contextmanager

@@ -1,14 +1,14 @@
 """What is known of loadings beside their numbers."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from thanos_peer.agent import Agent
-from thanos_peer.algorithm.stiefel import infeasibility, norm
+from thanos_peer.algorithm.stiefel import infeasibility
 from thanos_peer.block import Matrix
+from thanos_peer.phases import Found
 from thanos_peer.preparation import applied
 from thanos_peer.topology import Topology
 
@@ -27,8 +27,7 @@ class Findings:
         objective: The value of the whole problem.
         explained_variance_ratio: The share of the variance of all samples that each component explains, (p,).
         sparse_explained_variance: The share that the sparse loadings explain, all components together.
-        epsilon: The stationarity that is certified for the mean of all X.
-        epsilon_estimate: The same, as far as an agent can tell from its own X and tracker.
+        residual: What is certified of the answer: how far from stationary it is, relative to ||A||_2^2.
     """
 
     features: tuple[str, ...] | None = None
@@ -40,38 +39,30 @@ class Findings:
     objective: float | None = None
     explained_variance_ratio: Matrix | None = None
     sparse_explained_variance: float | None = None
-    epsilon: float | None = None
-    epsilon_estimate: float | None = None
+    residual: float | None = None
 
 
 def findings_of(topology: Topology, agent: Agent, features: tuple[str, ...] | None) -> Findings:
     """What an agent knows of its result, in the phase that minimises or after it."""
-    found, state = agent.findings, agent.main_state
-    assert state is not None, "there is a result"  # noqa: S101
+    return found_as_findings(topology, agent.found, features)
+
+
+def found_as_findings(topology: Topology, found: Found, features: tuple[str, ...] | None) -> Findings:
+    """The same, from what it has found."""
     mean, scale = applied(topology, found)
+    residual = found.residual if found.residual is not None or found.final is None else found.final.get("residual")
     return Findings(
         features=features,
         mean=mean,
         scale=scale,
-        overall=agent.overall,
-        samples=count_in(found),
-        common=found.get("common"),
-        objective=_number(found.get("objective")),
-        explained_variance_ratio=found.get("explained"),
-        sparse_explained_variance=_number(found.get("sparse_explained")),
-        epsilon=_number(found.get("epsilon")),
-        epsilon_estimate=estimated_epsilon(topology.d, state.X, state.D, agent.sparse()),
+        overall=_number(found.overall),
+        samples=None if found.count is None else int(found.count),
+        common=found.common,
+        objective=_number(found.objective),
+        explained_variance_ratio=found.explained,
+        sparse_explained_variance=_number(found.sparse_explained),
+        residual=_number(residual),
     )
-
-
-def count_in(found: Mapping[str, Matrix]) -> int | None:
-    """How many samples there are at all peers together, where the network has counted them."""
-    return int(found["count"]) if "count" in found else None
-
-
-def estimated_epsilon(d: int, X: Matrix, D: Matrix, sparse: Matrix) -> float:
-    """The stationarity of one agent's X if its tracker were the mean of all, which it comes to be."""
-    return max(d * float(norm(D)), float(norm(X - sparse)), float(infeasibility(X)))
 
 
 def facts_of_loadings(X: Matrix, sparse: Matrix, findings: Findings) -> dict[str, Any]:
@@ -84,8 +75,7 @@ def facts_of_loadings(X: Matrix, sparse: Matrix, findings: Findings) -> dict[str
         "explained_variance": None if shares is None else float(shares.sum()),
         "explained_variance_ratio": None if shares is None else shares.tolist(),
         "sparse_explained_variance": findings.sparse_explained_variance,
-        "epsilon": findings.epsilon,
-        "epsilon_estimate": findings.epsilon_estimate,
+        "residual": findings.residual,
         "feasibility": float(infeasibility(X)),
         "nonzeros": np.count_nonzero(sparse, axis=0).tolist(),
         "nonzero_rows": int(np.count_nonzero(sparse.any(axis=1))),

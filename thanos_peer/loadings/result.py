@@ -30,7 +30,8 @@ class Result:
         feature_names_in_: What the features are called, (n,); None where nobody says.
         explained_variance_ratio_: The share of all variance that each component explains, (p,), if known.
         common_components_: The mean of all peers' loadings, (p, n), if known: what objective, variances and
-            epsilon belong to.
+            residual belong to.
+        all_sparse_components_: The sparse loadings of every agent, (d, p, n), where all ran in this process.
         facts: What else is known of the run, as in the .json beside the result.
     """
 
@@ -41,6 +42,7 @@ class Result:
     feature_names_in_: NDArray[np.str_] | None = None
     explained_variance_ratio_: Matrix | None = None
     common_components_: Matrix | None = None
+    all_sparse_components_: Matrix | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -13,7 +13,7 @@
 """
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from thanos_peer.block import AgentId, Block
 from thanos_peer.errors import LocalProtocolError, RemoteProtocolError
@@ -107,6 +107,11 @@ class Exchange:
                 neighbor=sender, k=block.k, what="a second block that differs from the first"
             )
         return False
+
+    def refuse(self, is_wrong: Callable[[AgentId, Block], bool]) -> None:
+        """Forget blocks of round k that came early and, now that it is here, turn out to be wrong."""
+        for sender in [j for j, block in self._here.items() if is_wrong(j, block)]:
+            del self._here[sender]
 
     def missing(self) -> tuple[AgentId, ...]:
         """The neighbors whose block of round k is not here yet."""

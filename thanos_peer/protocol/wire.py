@@ -7,7 +7,7 @@ A frame is one msgpack array. Its first five elements are the same in every mess
 Then, for a Hello: n, p, dtype, digest of the topology, software version, whether it asks for blocks, which life of
 the sender speaks and which of the receiver it answers, the oldest block it has, the epoch, what keeps the sender
 waiting, and the digest of its features; for a Block: eta, streak, last round or nil, the sender's fallback, dtype,
-[n, p], X and D; for a Bye: why, and how far around the sender all are done.
+the shape and the numbers, X and D or what a sum needs; for a Bye: why, and how far around the sender all are done.
 
 Whatever arrives is either decoded into a message that obeys every rule below, or is a RemoteProtocolError;
 nothing else can happen. Limits come before decoding, decoding before looking at fields.
@@ -15,17 +15,17 @@ nothing else can happen. Limits come before decoding, decoding before looking at
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import msgpack
 import numpy as np
 
-from thanos_peer.block import FLOAT64, AgentId, Block, StopWord
+from thanos_peer.block import FLOAT64, PAIR, WORD, AgentId, Block, StopWord, bytes_each
 from thanos_peer.errors import RemoteProtocolError
 
-VERSION: Final = 1
+VERSION: Final = 2
 HELLO, BLOCK, BYE = 1, 2, 3
 DONE = "done"  # the reason in the Bye of a peer that has its result
 SPENT = "done, and its state is gone"  # the same of one that can say none of its blocks again
@@ -121,27 +121,45 @@ class Codec:
         p: Columns.
         dtype: What X and D are sent as: "float64", which is exact, or "float32".
         epoch: How often the network has started its tracking again.
+        forms: What else blocks may carry: kinds and shapes.
     """
 
-    def __init__(self, digest: str, *, n: int, p: int, dtype: str, epoch: int = 0) -> None:
+    def __init__(
+        self,
+        digest: str,
+        *,
+        n: int,
+        p: int,
+        dtype: str,
+        epoch: int = 0,
+        forms: Iterable[tuple[str, tuple[int, int]]] = (),
+    ) -> None:
         self._run = run_of(digest, epoch)
         self._shape, self._name, self._dtype = (n, p), dtype, DTYPES[dtype]
         self._is_exact = self._dtype == FLOAT64
         self._payload = 2 * n * p * self._dtype.itemsize
         self._usual = VERSION, BLOCK, self._run, 0, None, self._name, self._shape, self._payload
-        self._together = max(1, TOGETHER // self._payload)
-        self._largest_bin = max(self._payload, RUN_BYTES)
-        self.largest_frame = self._payload + OVERHEAD
+        self._forms = {(self._name, self._shape): self._payload} | {
+            (kind, (rows, columns)): bytes_each(kind) * rows * columns
+            for kind, (rows, columns) in forms
+            if kind != PAIR
+        }
+        largest = max(self._forms.values())
+        self._together = max(1, TOGETHER // largest)
+        self._largest_bin = max(largest, RUN_BYTES)
+        self.largest_frame = largest + OVERHEAD
         self._packer = msgpack.Packer(autoreset=True)
 
     def encode(self, sender: AgentId, message: Message) -> bytes:
         """A message as one frame."""
         match message:
             case Block():
-                stop = message.stop
+                stop, numbers, is_pair = message.stop, message.numbers, message.kind == PAIR
+                if is_pair and not self._is_exact:
+                    numbers = _recast(numbers, FLOAT64, self._dtype)
+                name = self._name if is_pair else message.kind
                 body = [
-                    message.eta, stop.streak, stop.after, message.fallback, self._name, self._shape,
-                    message.numbers if self._is_exact else _recast(message.numbers, FLOAT64, self._dtype),
+                    message.eta, stop.streak, stop.after, message.fallback, name, message.shape, numbers,
                 ]  # fmt: skip
                 kind = BLOCK
             case Hello():
@@ -179,8 +197,10 @@ class Codec:
                 fields = self._unpack(frame)
                 said = self._usual_block(fields) or self._message(fields)
                 results.append(said)
-                if fields[1] == BLOCK:
+                if fields[1] == BLOCK and fields[9] == self._name:
                     payloads.append(fields[-1])
+                elif fields[1] == BLOCK and fields[9] == WORD:
+                    results[-1] = _refuse_unless_finite(said)
             except RemoteProtocolError as error:
                 results.append(error.with_traceback(None))  # which holds on to the frame and all that is in it
         at_once = self._together
@@ -192,13 +212,15 @@ class Codec:
         return bool(np.isfinite(np.frombuffer(b"".join(payloads), dtype=self._dtype)).all())
 
     def _refuse_if_not_finite(self, said: Said | RemoteProtocolError) -> Said | RemoteProtocolError:
-        if isinstance(said, tuple) and isinstance(said[1], Block) and not self._are_finite([said[1].numbers]):
-            return RemoteProtocolError(neighbor=said[0], k=said[1].k, what="has an X or D with NaN or Inf")
-        return said
+        if not isinstance(said, tuple) or not isinstance(block := said[1], Block) or block.kind != PAIR:
+            return said
+        if self._are_finite([block.numbers]):
+            return said
+        return RemoteProtocolError(neighbor=said[0], k=block.k, what="has an X or D with NaN or Inf")
 
     def _widen(self, said: Said | RemoteProtocolError) -> Said | RemoteProtocolError:
         """Give a block the precision that is reckoned with."""
-        if isinstance(said, tuple) and isinstance(block := said[1], Block):
+        if isinstance(said, tuple) and isinstance(block := said[1], Block) and block.kind == PAIR:
             return said[0], block._replace(numbers=_recast(block.numbers, self._dtype, FLOAT64))
         return said
 
@@ -239,15 +261,16 @@ class Codec:
             and 0 <= fallback <= k <= LARGEST_ROUND
             and 0 <= eta < math.inf
         ):
-            return sender, _new_tuple(Block, (k, payload, self._shape, eta, _NOTHING, fallback))
+            return sender, _new_tuple(Block, (k, payload, self._shape, eta, _NOTHING, fallback, PAIR, None))
         return None
 
     def _message(self, fields: tuple[Any, ...]) -> Said:
         """Whatever else it is, looked at field by field."""
         kind = self._check(fields)
         if kind == BLOCK:
-            _, _, _, sender, k, eta, streak, after, fallback, _, _, payload = fields
-            return sender, Block(k, payload, self._shape, eta, StopWord(streak, after), fallback)
+            _, _, _, sender, k, eta, streak, after, fallback, name, shape, payload = fields
+            stop, what = StopWord(streak, after), PAIR if name == self._name else name
+            return sender, Block(k, payload, shape, eta, stop, fallback, what)
         return fields[3], _hello(fields) if kind == HELLO else _bye(fields)
 
     def _check(self, fields: tuple[Any, ...]) -> int:
@@ -280,19 +303,26 @@ class Codec:
             raise _claim(fields, f"announces round {after} as the last, which is past")
         if not _is_count(fallback) or fallback > k:
             raise _claim(fields, "has a fallback that is not a round up to its own")
-        if dtype != self._name or shape != self._shape or not _is_pair(shape):
-            if not (_is_text(dtype, 16) and _is_pair(shape)):
-                raise _claim(fields, "has a precision or a shape of the wrong type")  # and of any size: not shown
-            agreed = f"{self._name} of {self._shape}"
+        if not (_is_text(dtype, 16) and _is_pair(shape)):
+            raise _claim(fields, "has a precision or a shape of the wrong type")  # and of any size: not shown
+        if (size := self._forms.get((dtype, shape))) is None:
+            agreed = ", ".join(f"{kind} of {shape}" for kind, shape in self._forms)
             raise _claim(fields, f"has {dtype!a} of shape {shape!a}; agreed are {agreed}")
-        if type(payload) is not bytes or len(payload) != self._payload:
-            raise _claim(fields, f"has an X and D that are not {self._payload} bytes")
+        if type(payload) is not bytes or len(payload) != size:
+            raise _claim(fields, f"has numbers that are not {size} bytes")
 
 
 def run_of(digest: str, epoch: int) -> bytes:
     """What names a run in every frame: the first bytes of its digest, after the first epoch hashed with it."""
     raw = bytes.fromhex(digest)
     return (raw if epoch == 0 else hashlib.sha256(raw + epoch.to_bytes(8, "little")).digest())[:RUN_BYTES]
+
+
+def _refuse_unless_finite(said: Said) -> Said | RemoteProtocolError:
+    sender, message = said
+    if isinstance(message, Block) and not np.isfinite(np.frombuffer(message.numbers, dtype=FLOAT64)).all():
+        return RemoteProtocolError(neighbor=sender, k=message.k, what="has a word with NaN or Inf")
+    return said
 
 
 def _recast(numbers: bytes, before: "np.dtype[Any]", after: "np.dtype[Any]") -> bytes:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from thanos_peer.block import Matrix
 from thanos_peer.plots import Theme, add_scale, colormap, has_scales, paint_network, picture, proportion, readable
-from thanos_peer.report.findings import TradeOff, end_of, longest_waits
+from thanos_peer.report.findings import TradeOff, end_of, longest_waits, mean_of
 from thanos_peer.report.reading import Run
 
 WIDTH, HEIGHT = 4.0, 2.8  # inches; about as wide as a phone, so that letters keep their size there
@@ -93,8 +93,9 @@ def _curves(plot: Plot, run: Run) -> Drawing:
     has_start = rounds[0] == 0 and len(rounds) > 1
     begin = int(plot.is_logarithmic and has_start)  # all start together on the manifold: zero, up to rounding
     rounds = rounds[begin:]
-    values = {name: _drawable(history[name][begin:], plot) for name in plot.columns if name in history}
-    first = next(iter(values.values()))
+    columns = {name: _drawable(history[name][begin:], plot) for name in plot.columns if name in history}
+    first = next(iter(columns.values()))
+    values = {name: column for name, column in columns.items() if np.isfinite(column).any()} or columns
 
     def paint(figure: Any, theme: Theme) -> None:
         axes = _axes(figure, plot.title, "round k", plot.axis)
@@ -185,7 +186,7 @@ def shorten(name: str, most: int = 22) -> str:
 
 def trade_off_drawing(run: Run, trade_off: TradeOff) -> Drawing | None:
     """Sparsity against variance: the curve, and where the run has ended on it; None if neither is known."""
-    end, size = end_of(run), run.topology.problem.n * run.topology.problem.p
+    end, size, mean = end_of(run), run.topology.problem.n * run.topology.problem.p, mean_of(run)
     if end is None and not len(trade_off.kept):
         return None
 
@@ -201,8 +202,10 @@ def trade_off_drawing(run: Run, trade_off: TradeOff) -> Drawing | None:
         if end is not None:
             at, label = (end.nonzeros, 100 * end.sparse), "sparse result of this run"
             axes.plot(*at, "o", ms=8, zorder=3, color=color[1], label=label)
-            at, label = (size, 100 * end.dense), "the same before it is made sparse"
-            axes.plot(*at, "s", ms=7, color=color[2], label=label)
+            before = size if mean is None else int(np.count_nonzero(mean))
+            if before > end.nonzeros:  # an exact method has its zeros in X itself
+                at, label = (before, 100 * end.dense), "the same before it is made sparse"
+                axes.plot(*at, "s", ms=7, color=color[2], label=label)
         if size > 100:
             axes.set_xscale("log")
         axes.set_ylim(bottom=0)

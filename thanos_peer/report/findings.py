@@ -12,7 +12,6 @@ from thanos_peer.errors import ConfigError
 from thanos_peer.problem import Instance, build
 from thanos_peer.report.reading import Run
 from thanos_peer.results import explained
-from thanos_peer.rules import share_of_regularizer, smoothing_of
 
 STEPS = 80  # points of a curve, at most
 LARGEST_DATA = 10_000_000  # numbers in all samples together; more is not made for one curve
@@ -24,19 +23,9 @@ def mean_of(run: Run) -> Matrix | None:
     return np.mean([run.X[i] for i in sorted(run.X)], axis=0) if run.X else None
 
 
-def has_own_regularizer(run: Run) -> bool:
-    """Whether its prox is not known here: a report runs nobody's code."""
-    return "problem.regularizer" in run.topology.problem.own_code()
-
-
 def loadings_of(run: Run) -> Matrix | None:
-    """prox of the mean X, (n, p), as the summary counts its non-zeros; the mean itself where prox is not known."""
-    mean, k = mean_of(run), run.last_round
-    if mean is None or k is None:
-        return None
-    if has_own_regularizer(run):
-        return mean
-    return share_of_regularizer(run.topology).prox(mean, smoothing_of(run.topology).sigma(k))
+    """The mean of all sparse X, (n, p), as the summary counts its non-zeros: zero where all of them are."""
+    return np.mean([run.sparse[i] for i in sorted(run.sparse)], axis=0) if run.sparse else None
 
 
 @dataclass(frozen=True)

@@ -146,9 +146,7 @@ def _loadings(run: Run) -> Section:
     zeros = (
         "Cells without a number are exactly zero." if has_values else "The paler a cell, the nearer it is to zero."
     )
-    said = f"The sparse result, prox(X) of the mean over all peers. {zeros}"
-    if findings.has_own_regularizer(run):
-        said = f"The mean X of all peers, before its prox: a report does not run your regularizer. {zeros}"
+    said = f"The sparse result, the mean over all peers: zero where it is zero at every one of them. {zeros}"
     beside = element(
         "div",
         element("p", said),

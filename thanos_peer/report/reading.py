@@ -51,8 +51,8 @@ class PeerFacts:
     is_done: bool = False
     objective: float | None = None
     feasibility: float | None = None
-    epsilon: float | None = None
-    epsilon_estimate: float | None = None
+    residual: float | None = None
+    has_converged: bool = False
     explained_variance: float | None = None
     sparse_explained_variance: float | None = None
     nonzeros: list[int] = field(default_factory=list)
@@ -69,6 +69,7 @@ class Run:
         history: The columns of history.csv, all of one length; without any line, empty.
         summary: None while the run has not ended.
         X: For each peer with a result its X, (n, p).
+        sparse: And its X with exact zeros.
         facts: For each peer of a network run that has left them.
         names: Of the features, where run.json or a peer's result has them.
     """
@@ -79,6 +80,7 @@ class Run:
     history: Mapping[str, Matrix]
     summary: Summary | None
     X: Mapping[AgentId, Matrix]
+    sparse: Mapping[AgentId, Matrix]
     facts: Mapping[AgentId, PeerFacts]
     names: list[str] | None = None
 
@@ -118,13 +120,15 @@ def read_run(path: Path, file: Path | None = None) -> Run:
         raise ConfigError(f"{path} is not a run directory: it has no peers/ with the results of peers")
     topology = load(file or path / "topology.toml", data_of=())
     description = _read_description(path / "run.json", topology)
+    loadings = _read_loadings(path, topology)
     return Run(
         path,
         topology,
         description,
         _read_history(path / "history.csv"),
         _read_json(path / "summary.json", Summary),
-        _read_blocks(path, topology),
+        {i: X for i, (X, _) in loadings.items()},
+        {i: sparse for i, (_, sparse) in loadings.items()},
         _read_facts(path, topology),
         description.features or _read_names(path, topology),
     )
@@ -181,9 +185,13 @@ def _numbers(line: Mapping[str, Any]) -> dict[str, float] | None:
     return numbers if np.isfinite(numbers["round"]) else None
 
 
-def _read_blocks(path: Path, topology: Topology) -> dict[AgentId, Matrix]:
+def _read_loadings(path: Path, topology: Topology) -> dict[AgentId, tuple[Matrix, Matrix]]:
     files = {i: PeerFiles(path, topology, i).result for i in range(topology.d)}
-    return {i: _read_block(file, topology) for i, file in files.items() if file.exists()}
+    found = {i: _read_arrays(file) for i, file in files.items() if file.exists()}
+    return {
+        i: (_matrix_in(files[i], arrays, "X", topology), _matrix_in(files[i], arrays, "sparse", topology))
+        for i, arrays in found.items()
+    }
 
 
 def _read_names(path: Path, topology: Topology) -> list[str] | None:
@@ -195,17 +203,25 @@ def _read_names(path: Path, topology: Topology) -> list[str] | None:
     return None
 
 
-def _read_block(path: Path, topology: Topology) -> Matrix:
+def _read_arrays(path: Path) -> Mapping[str, Any]:
+    try:
+        return load_arrays(path)
+    except DataFileError as error:
+        raise _damaged(path, f"it holds no X: {error}") from error
+
+
+def _matrix_in(path: Path, arrays: Mapping[str, Any], name: str, topology: Topology) -> Matrix:
     shape = (topology.problem.n, topology.problem.p)
     try:
-        X: Matrix = np.asarray(load_arrays(path)["X"], dtype=np.float64)
-    except (DataFileError, KeyError, ValueError) as error:
-        raise _damaged(path, f"it holds no X: {error}") from error
-    if X.shape != shape or not np.isfinite(X).all():
+        matrix: Matrix = np.asarray(arrays[name], dtype=np.float64)
+    except (KeyError, ValueError) as error:
+        raise _damaged(path, f"it holds no {name}: {error}") from error
+    if matrix.shape != shape or not np.isfinite(matrix).all():
         raise _damaged(
-            path, f"X must hold finite numbers in the shape {shape} of {topology.file.name}, not {X.shape}"
+            path,
+            f"{name} must hold finite numbers in the shape {shape} of {topology.file.name}, not {matrix.shape}",
         )
-    return X
+    return matrix
 
 
 def _read_facts(path: Path, topology: Topology) -> dict[AgentId, PeerFacts]:

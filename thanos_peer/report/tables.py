@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from thanos_peer.algorithm.methods import MIXING
 from thanos_peer.block import Matrix
 from thanos_peer.report.html import Html, element, join
 from thanos_peer.report.reading import Run
 from thanos_peer.results import Summary
+from thanos_peer.topology import Topology
 
 Number = float | int
 
@@ -29,7 +31,8 @@ def ending_rows(run: Run) -> list[Row]:
         Row("Rounds", f"{summary.rounds:,}", summary.rounds),
         Row("Time", f"{summary.seconds:.1f} seconds", summary.seconds),
         *_measure_rows(summary.objective, summary.feasibility, summary.consensus),
-        Row("Epsilon certified", f"{summary.epsilon:.2e}, with sigma = {summary.sigma:.3g}", summary.epsilon),
+        _residual_row(summary.residual, summary.tolerance, has_converged=summary.has_converged),
+        *_smoothing_rows(summary),
         *_reference_rows(summary),
     ]
 
@@ -50,7 +53,7 @@ def _latest_rows(run: Run) -> list[Row]:
     return [
         Row("Latest round", f"{latest['round']:,.0f}", int(latest["round"])),
         *_measure_rows(latest["objective"], latest["feasibility"], latest["consensus"]),
-        Row("Epsilon certified", f"{latest['epsilon']:.2e}", latest["epsilon"]),
+        Row("Epsilon of this round", f"{latest['epsilon']:.2e}, by Def. 3", latest["epsilon"]),
     ]
 
 
@@ -65,13 +68,13 @@ def _first_peers_rows(run: Run) -> list[Row]:
         "Variance explained": (facts.explained_variance, ".2%"),
         "Variance, sparse": (facts.sparse_explained_variance, ".2%"),
         "Feasibility": (facts.feasibility, ".2e"),
-        "Epsilon certified": (facts.epsilon, ".2e"),
-        "Epsilon, estimated": (facts.epsilon_estimate if facts.epsilon is None else None, ".2e"),
     }
+    tolerance = run.topology.tolerance
     return [
         Row("As peer", str(first), first),
         Row("Rounds", f"{facts.round:,}", facts.round),
         *(Row(label, f"{value:{form}}", value) for label, (value, form) in known.items() if value is not None),
+        _residual_row(facts.residual, tolerance, has_converged=facts.has_converged),
         Row("Non-zero loadings", f"{sum(facts.nonzeros):,}", sum(facts.nonzeros)),
     ]
 
@@ -82,6 +85,22 @@ def _measure_rows(objective: float, feasibility: float, consensus: float) -> lis
         Row("Feasibility", f"{feasibility:.2e}, mean of ||X_i'X_i - I||", feasibility),
         Row("Consensus", f"{consensus:.2e}, largest ||X_i - mean||", consensus),
     ]
+
+
+def _residual_row(residual: float | None, tolerance: float, *, has_converged: bool) -> Row:
+    """What is certified of the non-smooth problem, and how the run ended by its tolerance."""
+    wanted = f"tolerance {tolerance:g}" if tolerance else "no tolerance was set"
+    ended = f"{'converged' if has_converged else 'not converged'}; {wanted}"
+    if residual is None:
+        return Row("Residual certified", f"not known; {ended}")
+    return Row("Residual certified", f"{residual:.2e}, relative to ||A||^2; {ended}", residual)
+
+
+def _smoothing_rows(summary: Summary) -> list[Row]:
+    """What is certified of the smoothed problem, by methods that smooth."""
+    if summary.sigma is None:
+        return []
+    return [Row("Epsilon of Def. 3", f"{summary.epsilon:.2e}, with sigma = {summary.sigma:.3g}", summary.epsilon)]
 
 
 def _summary_rows(summary: Summary) -> list[Row]:
@@ -97,7 +116,7 @@ def _summary_rows(summary: Summary) -> list[Row]:
         Row("Features in use", f"{summary.nonzero_rows:,} of {summary.rows:,}", summary.nonzero_rows),
         *([Row("Rounds by phase", phases)] if len(summary.rounds_by_phase) > 1 else []),
         Row("Messages", f"{summary.messages:,}", summary.messages),
-        Row("Traffic", f"{summary.payload_bytes:,} bytes of X and D", summary.payload_bytes),
+        Row("Traffic", f"{summary.payload_bytes:,} bytes in them", summary.payload_bytes),
     ]
 
 
@@ -138,9 +157,8 @@ def _range(values: Sequence[float]) -> str:
 def origin_rows(run: Run) -> list[Row]:
     """What ran, when, and with what."""
     topology, described = run.topology, run.description
-    problem, algorithm = topology.problem, topology.algorithm
+    problem = topology.problem
     weight = "" if problem.regularizer == "none" else f" with mu = {problem.mu:g}"
-    beta = algorithm.beta if algorithm.beta == "auto" else f"{algorithm.beta:g}"
     rows = {
         "Started": described.started,
         "Run as": {"network": "a process per peer"}.get(described.engine, f"one process ({described.engine})"),
@@ -149,13 +167,21 @@ def origin_rows(run: Run) -> list[Row]:
         "Digest": topology.digest,
         "Problem": f"n = {problem.n}, p = {problem.p}, regularizer {problem.regularizer}{weight}",
         "Data": problem.data.kind,
-        "Algorithm": f"{algorithm.method}, beta = {beta}, at most {algorithm.max_rounds:,} rounds, "
-        f"tolerance {algorithm.tolerance:g}",
+        "Algorithm": f"{_method(topology)}, at most {topology.max_rounds:,} rounds, "
+        f"tolerance {topology.tolerance:g}",
         "Versions": ", ".join(f"{name} {version}" for name, version in described.versions.items()),
     }
     if not described.engine:
         del rows["Run as"]
     return [Row(label, shown) for label, shown in rows.items() if shown]
+
+
+def _method(topology: Topology) -> str:
+    """Its name, as it was asked for and as it was chosen, and beta where it has one."""
+    asked, method, beta = topology.algorithm.method, topology.method, topology.algorithm.beta
+    name = method if asked == method else f"{asked} ({method})"
+    has_beta = method in MIXING and "beta" in MIXING[method].settings
+    return f"{name}, beta = {beta if isinstance(beta, str) else f'{beta:g}'}" if has_beta else name
 
 
 def table_of(rows: Sequence[Row]) -> Html:

@@ -66,7 +66,7 @@ class Acquaintances:
         """What this peer says of itself."""
         problem = self._topology.problem
         return Hello(
-            k=self._agent.state.k,
+            k=self._agent.k,
             digest=self._topology.digest,
             n=problem.n,
             p=problem.p,
@@ -117,7 +117,7 @@ class Acquaintances:
 
     def _may_have_learned(self, neighbor: AgentId, hello: Hello) -> bool:
         """Whether other names are what a neighbor without any has heard of: they travel a peer in a round."""
-        is_early = self._agent.state.k <= self._topology.graph.diameter
+        is_early = self._agent.k <= self._topology.graph.diameter
         differs = difference_of_digests(self._features, hello.features) is not None
         return is_early and differs and neighbor in self._nameless
 
@@ -194,11 +194,11 @@ class Acquaintances:
         Raises:
             RemoteProtocolError: This peer is past that.
         """
-        where = self._agent.state.k if hello.epoch == self._agent.epoch else 0
+        where = self._agent.k if hello.epoch == self._agent.epoch else 0
         if hello.answered != self.life or hello.oldest <= where or self._agent.is_done:
             return False
         first = self._first_rounds.get(neighbor)
-        if first is not None and first < self._agent.state.k:
+        if first is not None and first < self._agent.k:
             what = "says that the state of this peer is lost, which has long gone on"
             raise RemoteProtocolError(neighbor=neighbor, k=hello.k, what=what)
         return True

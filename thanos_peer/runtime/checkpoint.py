@@ -5,8 +5,9 @@ A checkpoint is one file, ID-ROUND.ckpt, or ID-eEPOCH-ROUND.ckpt once the tracki
     8 bytes   THANOSCK
     4 bytes   version of this format, little-endian
     32 bytes  SHA-256 of the version and the body
-    the body  msgpack: digest of the topology, agent, n, p, state, word on stopping, blocks said, fallbacks, epoch,
-              the neighbors that are done, phase, when it began, findings, and the digest of the samples
+    the body  msgpack: digest of the topology, agent, round, state by name, word on stopping, blocks said,
+              fallbacks, epoch, the neighbors that are done, phase, when it began, what was found by name, and the
+              digest of the samples
 
 Invariants:
 1. A file gets its name only when it is whole: written under another name, flushed to the disk (unless only a
@@ -24,7 +25,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,16 +33,16 @@ import msgpack
 import numpy as np
 
 from thanos_peer.agent import Memory
-from thanos_peer.algorithm.thanos import AgentState
-from thanos_peer.block import AgentId, Block, Matrix, StopWord
+from thanos_peer.block import AgentId, Block, StopWord
 from thanos_peer.durable import make_directory, whole_file
 from thanos_peer.errors import CheckpointError, StateInUseError
+from thanos_peer.phases import Arrays, Found, PhaseEnd
 from thanos_peer.topology import Topology
 
 log = logging.getLogger("thanos_peer")
 
 MAGIC = b"THANOSCK"
-VERSION = 4
+VERSION = 5
 KEPT = 2
 _HEAD = len(MAGIC) + 4 + 32
 _ON_PURPOSE = "--fresh starts anew, on purpose"
@@ -163,7 +164,7 @@ class CheckpointStore:
             CheckpointError: It could not be written; the earlier ones are as they were.
         """
         epoch = f"e{memory.epoch}-" if memory.epoch else ""
-        path = self.directory / f"{self._stem}-{epoch}{memory.state.k:012}.ckpt"
+        path = self.directory / f"{self._stem}-{epoch}{memory.k:012}.ckpt"
         try:
             make_directory(self.directory, is_flushed=self._is_flushed)
             with whole_file(path, is_flushed=self._is_flushed) as file:
@@ -188,20 +189,19 @@ class CheckpointStore:
     # ------------------------------------------------------------------ the format
 
     def _encode(self, memory: Memory) -> bytes:
-        state, problem = memory.state, self._topology.problem
         body: bytes = msgpack.packb(
             [
                 self._topology.digest,
                 self._agent,
-                [problem.n, problem.p],
-                [state.k, state.eta, _bytes(state.X, state.D), _bytes(state.H)],
+                memory.k,
+                _packed(memory.arrays),
                 list(memory.stop),
-                [[b.k, b.eta, list(b.stop), b.fallback, b.numbers] for b in memory.said],
+                [[b.k, b.numbers, b.shape, b.eta, list(b.stop), b.fallback, b.kind, b.to] for b in memory.said],
                 sorted(memory.fallbacks.items()),
                 memory.epoch,
                 sorted(memory.done),
                 [memory.phase, memory.began],
-                [[name, list(found.shape), _bytes(found)] for name, found in sorted(memory.findings.items())],
+                _packed_found(memory.found),
                 self._samples,
             ]
         )
@@ -232,23 +232,22 @@ class CheckpointStore:
         return self._decode(path, msgpack.unpackb(body, use_list=False))
 
     def _decode(self, path: Path, fields: Any) -> Memory:
-        digest, agent, (n, p), (k, eta, numbers, cached), *rest = fields
+        digest, agent, k, arrays, *rest = fields
         if digest != self._topology.digest or agent != self._agent:
             raise CheckpointError(
                 f"{path} is of peer {agent} of the topology {digest[:16]}, this is peer {self._agent} of "
                 f"{self._topology.digest[:16]} ({self._topology.file}), which cannot go on from it: use the "
                 f"topology file it began with, or another directory with --state; {_ON_PURPOSE}"
             )
-        stop, said, fallbacks, epoch, done, (phase, began), findings, samples = rest
+        stop, said, fallbacks, epoch, done, (phase, began), found, samples = rest
         self._loaded = path, samples
-        X, D = _matrices(numbers, 2, n, p)
-        H = _matrices(cached, 1, -1, p)[0]
         blocks = [
-            Block(at, pair, (n, p), step, StopWord(*word), fallback) for at, step, word, fallback, pair in said
+            Block(at, numbers, shape, eta, StopWord(*word), fallback, kind, to)
+            for at, numbers, shape, eta, word, fallback, kind, to in said
         ]
-        found = {name: _array(raw, shape) for name, shape, raw in findings}
         return Memory(
-            AgentState(k, X, D, H, eta),
+            k,
+            _unpacked(arrays),
             StopWord(*stop),
             tuple(blocks),
             dict(fallbacks),
@@ -257,7 +256,7 @@ class CheckpointStore:
             frozenset(done),
             phase,
             began,
-            found,
+            _unpacked_found(found),
         )
 
 
@@ -302,16 +301,38 @@ def _epoch_of(path: Path) -> int:
     return int(epoch[1]) if epoch else 0
 
 
-def _bytes(*matrices: Matrix) -> bytes:
-    return np.array(matrices, dtype="<f8").tobytes()
+def _packed(arrays: Arrays) -> list[list[Any]]:
+    """Arrays with their shapes, bytes without."""
+    return [
+        [name, None, each]
+        if isinstance(each, bytes)
+        else [name, list(np.shape(each)), np.asarray(each, dtype="<f8").tobytes()]
+        for name, each in sorted(arrays.items())
+    ]
 
 
-def _array(raw: bytes, shape: tuple[int, ...]) -> Matrix:
-    return np.frombuffer(raw, dtype="<f8").reshape(shape).astype(np.float64, copy=False)
+def _unpacked(packed: Iterable[tuple[str, tuple[int, ...] | None, bytes]]) -> Arrays:
+    return {
+        name: raw
+        if shape is None
+        else np.frombuffer(raw, dtype="<f8").reshape(shape).astype(np.float64, copy=False)
+        for name, shape, raw in packed
+    }
 
 
-def _matrices(raw: bytes, count: int, n: int, p: int) -> Matrix:
-    return _array(raw, (count, n, p))
+def _packed_found(found: Found) -> list[Any]:
+    named = {field.name: getattr(found, field.name) for field in fields(found)}
+    over, final = named.pop("over"), named.pop("final")
+    known = {name: np.asarray(each) for name, each in named.items() if each is not None}
+    return [[list(end) for end in over], None if final is None else _packed(dict(final)), _packed(dict(known))]
+
+
+def _unpacked_found(packed: Any) -> Found:
+    over, final, arrays = packed
+    known: dict[str, Any] = dict(_unpacked(arrays))
+    if final is not None:
+        known["final"] = _unpacked(final)
+    return Found(over=tuple(PhaseEnd(*end) for end in over), **known)
 
 
 def _cannot_save(path: Path, error: OSError) -> CheckpointError:

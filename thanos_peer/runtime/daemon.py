@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from thanos_peer.agent import Agent, Memory
-from thanos_peer.algorithm.thanos import AgentState
 from thanos_peer.block import AgentId
 from thanos_peer.errors import (
     CheckpointError,
@@ -144,7 +143,7 @@ class _Life:
         try:
             peer, features = self._prepare(memory, stack, has_result=is_behind)
         except (DataFileError, OwnCodeError, CheckpointError) as error:
-            k, epoch = (0, 0) if memory is None else (memory.state.k, memory.epoch)
+            k, epoch = (0, 0) if memory is None else (memory.k, memory.epoch)
             self._tell_neighbors(Bye(k, error.in_short), epoch)
             raise
         try:
@@ -161,7 +160,7 @@ class _Life:
             return None
         memory = self.store.load(or_nothing=self.options.restarts_tracking)
         if memory is not None:
-            log.info("going on from round %d, saved in %s", memory.state.k, self.store.directory)
+            log.info("going on from round %d, saved in %s", memory.k, self.store.directory)
         return memory
 
     def _is_behind(self, memory: Memory | None) -> bool:
@@ -171,7 +170,7 @@ class _Life:
         """
         if memory is None or memory.epoch != self.files.finished_epoch:
             return False
-        return memory.state.k < self.files.finished_after
+        return memory.k < self.files.finished_after
 
     def _say_finished(self, finished: int, reason: str) -> int:
         """Say that there is nothing to do, also to whoever has not heard it."""
@@ -195,14 +194,14 @@ class _Life:
         features = features_of(self.topology, self.agent)
         agent = self._make_agent(memory)
         if store is not None and memory is None:
-            agent.fallback = agent.state.k
+            agent.fallback = agent.k
             store.save(agent.memory())
         peer = Peer(
             self.topology,
             agent,
             bind=str(options.bind),
             credentials=self.credentials,
-            on_round=self._keeper(agent, stack),
+            on_round=self._keeper(stack),
             patience=options.patience,
             store=store,
             restarts_tracking=options.restarts_tracking,
@@ -225,20 +224,20 @@ class _Life:
             self.store.tie_to(share.samples, None if is_made_up else self.topology.data_file(self.agent))
         return Agent(self.topology, self.agent, share.plan(), memory)
 
-    def _keeper(self, agent: Agent, stack: contextlib.ExitStack) -> Callable[[AgentState], None]:
-        """What is done with the state of every round."""
+    def _keeper(self, stack: contextlib.ExitStack) -> Callable[[Agent], None]:
+        """What is done with the agent in every round of the main phase."""
         every, problem = self.options.keep_every, self.topology.problem
         if not every:
             return _ignore
         writer = TrajectoryWriter(self.files.trajectory, every=every, n=problem.n, p=problem.p)
         stack.enter_context(writer)
-        return lambda state: writer.append(state, agent.overall)
+        return writer.append
 
     def _take_part(self, peer: Peer, features: tuple[str, ...] | None, *, is_first: bool) -> int:
         """Run the peer to its end, and write its results whatever the end."""
         agent, files, store, signals = peer.agent, self.files, self.store, self.signals
         write = OutcomeWriter(self.topology, peer, files, features).write
-        first = agent.state.k
+        first = agent.k
         try:
             _run_loop(
                 _serve(
@@ -247,7 +246,7 @@ class _Life:
                 signals,
             )
         except ThanosPeerError as error:
-            if agent.state.k > first:
+            if agent.k > first:
                 _write_at_least_something(write, error)
             elif is_first and not agent.epoch:  # an error before the first round leaves nothing behind
                 _forget(store, files)
@@ -275,10 +274,10 @@ def _write_at_least_something(write: Callable[[str], None], error: ThanosPeerErr
 
 
 def _ending_of(agent: Agent) -> str:
-    return "tolerance" if agent.has_converged else "max_rounds"  # the words of `Ending`
+    return "tolerance" if agent.is_below_tolerance else "max_rounds"  # the words of `Ending`
 
 
-def _ignore(state: AgentState) -> None:
+def _ignore(agent: Agent) -> None:
     """Keep nothing of a round."""
 
 

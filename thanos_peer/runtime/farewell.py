@@ -102,7 +102,7 @@ class Farewell:
         """What to tell the neighbors; nothing while this peer is not done."""
         if self.radius is None:
             return []
-        sure = Bye(self._agent.state.k, DONE, self.radius)
+        sure = Bye(self._agent.k, DONE, self.radius)
         return [sure] if self.reach <= self.radius else [sure, Bye(sure.k, DONE_BUT, self.reach)]
 
     def come_back(self, neighbor: AgentId, *, is_behind: bool = False) -> None:

@@ -40,20 +40,20 @@ class OutcomeWriter:
             CheckpointError: It cannot be written.
         """
         agent, files = self._peer.agent, self._files
-        state = agent.main_state
-        if state is None:
+        answer = agent.answer()
+        if answer is None:
             log.info("%s in phase %s: there is no result yet", ending.partition(":")[0], agent.phase)
             return
         if self._has_better():
-            log.info("%s in round %d; the result in %s is finished, and stays", ending, state.k, files.result)
+            log.info("%s in round %d; the result in %s is finished, and stays", ending, answer.k, files.result)
             return
         facts = self._peer.status() | {"ending": ending, "seconds": time.monotonic() - self._began}
-        facts |= {"round": state.k, "eta": state.eta, "rounds_by_phase": agent.rounds_by_phase}
+        facts |= {"round": answer.k, "eta": answer.eta, "rounds_by_phase": agent.rounds_by_phase}
         facts |= {"phases_cut_short": list(agent.phases_cut_short)}
         facts |= {name: sum(edge[name] for edge in facts["edges"].values()) for name in TOTALS}
         findings = findings_of(self._topology, agent, self._features)
         with _named(files.result):
-            files.write(state.X, state.D, agent.sparse(), facts, findings)
+            files.write(answer.X, answer.arrays.get("D"), answer.sparse, facts, findings)
         for phase in agent.phases_cut_short:
             log.warning(
                 "phase %s ended at its maximum of %d rounds, not by its tolerance: the start is less precise than "
@@ -61,7 +61,7 @@ class OutcomeWriter:
                 phase,
                 agent.rounds_by_phase[phase],
             )
-        log.info("%s, results of round %d in %s", ending.partition(":")[0], state.k, files.result)
+        log.info("%s, results of round %d in %s", ending.partition(":")[0], answer.k, files.result)
 
     def _has_better(self) -> bool:
         """Whether a finished result is there, and this peer has not come as far again."""

@@ -20,8 +20,7 @@ from typing import Any
 
 from thanos_peer import __version__
 from thanos_peer.agent import Agent
-from thanos_peer.algorithm.thanos import AgentState
-from thanos_peer.block import AgentId, Block, Matrix
+from thanos_peer.block import PAIR, AgentId, Block, Matrix
 from thanos_peer.errors import (
     CheckpointError,
     DoubleError,
@@ -72,7 +71,7 @@ class Peer:
         topology: What all agree on.
         agent: The agent, in whatever round it is.
         bind: Where to listen.
-        on_round: Called with the state of every round, round 0 included.
+        on_round: Called with the agent in every round of the main phase, round 0 included.
         patience: How long to wait.
         credentials: The keys that it and its neighbors know each other by; None speaks in the clear.
         store: Where the agent's memory is saved; None saves nothing.
@@ -87,7 +86,7 @@ class Peer:
         agent: Agent,
         *,
         bind: str,
-        on_round: Callable[[AgentState], None],
+        on_round: Callable[[Agent], None],
         patience: Patience,
         credentials: Credentials | None = None,
         store: CheckpointStore | None = None,
@@ -172,7 +171,7 @@ class Peer:
         loop.set_exception_handler(self._on_unforeseen)
 
     def _begin(self) -> None:
-        log.info("listening on %s, round %d", self._bind, self.agent.state.k)
+        log.info("listening on %s, round %d", self._bind, self.agent.k)
         self._note_round()
         self._say_hello(self.agent.neighbors, is_asking=True)
         if self.agent.is_done:  # in an earlier life
@@ -309,7 +308,7 @@ class Peer:
             return
         self._waiting.come_back(sender, hello.trouble)
         is_same_epoch = hello.epoch == self.agent.epoch
-        self._farewell.come_back(sender, is_behind=is_same_epoch and hello.k < self.agent.state.k)
+        self._farewell.come_back(sender, is_behind=is_same_epoch and hello.k < self.agent.k)
         if self._known.meet(sender, hello):
             self._say_hello(self.agent.neighbors)
         if hello.epoch < self.agent.epoch:
@@ -348,10 +347,10 @@ class Peer:
                 self.agent.oldest_said,
             )
         self._say_hello([sender], answered=hello.life)
-        wants = (hello.k, hello.k + 1) if hello.k >= self.agent.oldest_said else (self.agent.state.k,)
+        wants = (hello.k, hello.k + 1) if hello.k >= self.agent.oldest_said else (self.agent.k,)
         for wanted in map(self.agent.said, wants):
-            if wanted is not None and not (self.agent.is_done and wanted.k == self.agent.state.k):
-                self._send([sender], self._codec.encode(self.agent.id, wanted))
+            if wanted is not None and not (self.agent.is_done and wanted.k == self.agent.k):
+                self._send_block([sender], wanted)
         self._send_done([sender])
 
     def _lose_state(self, sender: AgentId, hello: Hello) -> None:
@@ -365,7 +364,7 @@ class Peer:
                 self._loss.known_to.add(sender)
             return
         error = StateLostError(
-            f"this peer is in round {self.agent.state.k}, but peer {sender} is in round {hello.k} and has "
+            f"this peer is in round {self.agent.k}, but peer {sender} is in round {hello.k} and has "
             f"nothing left from before round {hello.oldest}; the state of this peer is lost, and no neighbor "
             "can make it up: bring its state directory back, or start it with --restart-tracking, and all "
             "peers start again (sound, but other bits): from their current X, unless the network prepares its "
@@ -391,7 +390,8 @@ class Peer:
         if not self._restarts_tracking:
             self._end(loss.error)
         elif self._may_begin(loss.epoch + 1):  # if not, it is asked for again
-            self._restart_tracking(loss.epoch + 1, block.X, "this peer has lost its state")
+            X = block.X if block.kind == PAIR else None
+            self._restart_tracking(loss.epoch + 1, X, "this peer has lost its state")
 
     def _may_begin(self, epoch: int) -> bool:
         """Whether an epoch may begin now: not one that an earlier life has begun, nor soon after the latest.
@@ -438,7 +438,8 @@ class Peer:
     def _make_codec(self, epoch: int) -> Codec:
         topology, problem = self._topology, self._topology.problem
         precision = topology.algorithm.exchange
-        return Codec(topology.digest, n=problem.n, p=problem.p, dtype=precision, epoch=epoch)
+        forms = self.agent.forms
+        return Codec(topology.digest, n=problem.n, p=problem.p, dtype=precision, epoch=epoch, forms=forms)
 
     @property
     def _ear(self) -> Codec:
@@ -480,10 +481,9 @@ class Peer:
         """Pass on the state of the phase that minimises; say which phase begins."""
         agent = self.agent
         if agent.phase_round == 0 and len(agent.phases) > 1:
-            log.info("phase %s begins, round %d", agent.phase, agent.state.k)
-        state, is_new = agent.main_state, agent.phase_round == 0 or agent.phase == self._topology.algorithm.method
-        if state is not None and is_new:
-            self._on_round(state)
+            log.info("phase %s begins, round %d", agent.phase, agent.k)
+        if not agent.is_preparing and (agent.phase_round == 0 or agent.is_in_main_phase):
+            self._on_round(agent)
 
     def _is_held(self) -> bool:
         """Whether there is no next round, or none without a state, or it has to wait for the disk."""
@@ -497,17 +497,17 @@ class Peer:
         agent.advance()
         self._note_round()
         if self._waiting.has_spoken:
-            log.info("all are here, going on with round %d", agent.state.k)
+            log.info("all are here, going on with round %d", agent.k)
         self._waiting.begin_round()
         if self._first_step is None:
-            self._first_step = agent.state.k, self._waiting.since, time.process_time()
+            self._first_step = agent.k, self._waiting.since, time.process_time()
         if agent.is_done:
             self._end()
             return
         if self._saving is not None:
             self._saving.note_round()
-        self._send(agent.neighbors, self._codec.encode(agent.id, agent.block()))
-        if ahead := [j for j in self._known.ahead_in(agent.state.k) if agent.is_missing(j)]:
+        self._send_block(agent.neighbors, agent.block())
+        if ahead := [j for j in self._known.ahead_in(agent.k) if agent.is_missing(j)]:
             self._say_hello(ahead, is_asking=True)  # they have long said it, and will not say it unasked
         if agent.is_ready:  # all neighbors are a round ahead: the clock and the signals get their turn first
             asyncio.get_running_loop().call_soon(self._advance)
@@ -528,6 +528,13 @@ class Peer:
 
     def _send(self, neighbors: Sequence[AgentId], frame: bytes) -> None:
         self.traffic.note_sent(neighbors, len(frame), self._links.send(neighbors, frame))
+
+    def _send_block(self, neighbors: Sequence[AgentId], block: Block) -> None:
+        """Its numbers to those they are for, nothing to the others; each of the two is encoded once."""
+        meant = neighbors if block.to is None else [j for j in neighbors if j in block.to]
+        for group in (meant, [j for j in neighbors if j not in meant] if block.to is not None else []):
+            if group:
+                self._send(group, self._codec.encode(self.agent.id, block.as_told_to(group[0])))
 
     def _end(self, error: BaseException | None = None) -> bool:
         """Have it end, unless it does already; returns whether that was news."""
@@ -594,7 +601,7 @@ class Peer:
             told = self._loss.known_to
             self._send(tuple(told), self._loss.codec.encode(self.agent.id, Bye(0, reason)))
         others = [j for j in self.agent.neighbors if j not in told]
-        self._send(others, self._codec.encode(self.agent.id, Bye(self.agent.state.k, reason)))
+        self._send(others, self._codec.encode(self.agent.id, Bye(self.agent.k, reason)))
 
     # ------------------------------------------------------------------ waiting
 
@@ -673,7 +680,7 @@ class Peer:
             return {"rounds": 0, "seconds": 0.0, "cpu_seconds": 0.0}
         first, began, cpu = self._first_step
         return {
-            "rounds": self.agent.state.k - first,
+            "rounds": self.agent.k - first,
             "seconds": self._waiting.since - began,
             "cpu_seconds": time.process_time() - cpu,
         }
@@ -686,7 +693,7 @@ class Peer:
             "name": self._topology.name,
             "digest": self._topology.digest,
             "version": __version__,
-            "round": agent.state.k,
+            "round": agent.k,
             "phases": agent.phases,
             "phase": agent.phase,
             "phase_round": agent.phase_round,
@@ -694,7 +701,7 @@ class Peer:
             "epoch": agent.epoch,
             "is_done": agent.is_done,
             "has_converged": agent.has_converged,
-            "eta": agent.state.eta,
+            "eta": agent.eta,
             "waiting": self._waiting.lines(),
             "stepping": self._stepping(),
             "rejected": self.rejected,

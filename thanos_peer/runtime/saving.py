@@ -40,9 +40,9 @@ class Saving:
         on_saved: Callable[[BaseException | None], None],
     ) -> None:
         self._agent, self._store, self._on_saved = agent, store, on_saved
-        self._most = topology.blocks_kept
+        self._most = agent.blocks_kept
         self._diameter = topology.graph.diameter
-        self.latest = agent.state.k  # of which there is a checkpoint before the first round
+        self.latest = agent.k  # of which there is a checkpoint before the first round
         self._task: asyncio.Task[None] | None = None
         self._began = time.monotonic()
         self._next_notice = SLOW
@@ -50,13 +50,13 @@ class Saving:
 
     def note_round(self) -> None:
         """Begin to save if much has happened since the last time."""
-        if self._agent.state.k - self.latest >= self._most // PARTS:
+        if self._agent.k - self.latest >= self._most // PARTS:
             self._begin()
 
     def note_time(self) -> None:
         """Begin to save if the last time was long ago; say so if the disk takes long."""
         waited = time.monotonic() - self._began
-        if self._task is None and waited >= INTERVAL and self._agent.state.k > self.latest:
+        if self._task is None and waited >= INTERVAL and self._agent.k > self.latest:
             self._begin()
         elif self._task is not None and waited >= self._next_notice:
             log.warning("saving to %s takes %.0f s already", self._store.directory, waited)
@@ -64,7 +64,7 @@ class Saving:
 
     def must_wait(self) -> bool:
         """Whether so much is unsaved that the next round has to wait."""
-        k, fallback = self._agent.state.k, self._agent.fallback
+        k, fallback = self._agent.k, self._agent.fallback
         return fallback is not None and k - fallback >= self._most and k > self.latest
 
     async def finish(self) -> None:
@@ -77,7 +77,7 @@ class Saving:
         """Save the start of a new epoch, before anybody hears of it: it cannot be begun a second time."""
         self._store.save(self._agent.memory())
         self._store.forget_epochs_before(self._agent.epoch - 1)
-        self.latest = self._agent.state.k
+        self.latest = self._agent.k
 
     def _begin(self) -> "asyncio.Task[None]":
         """Save, unless that is under way already: never two at once."""
@@ -90,9 +90,9 @@ class Saving:
     async def _save(self, memory: Memory) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self._store.save, memory)
         self.count += 1
-        if memory.epoch == self._agent.epoch and memory.state.k > self.latest:
-            self._agent.fallback, self.latest = self.latest, memory.state.k
-        if memory.epoch and memory.state.k > self._diameter:  # so everybody has begun this epoch
+        if memory.epoch == self._agent.epoch and memory.k > self.latest:
+            self._agent.fallback, self.latest = self.latest, memory.k
+        if memory.epoch and memory.k > self._diameter:  # so everybody has begun this epoch
             self._store.forget_epochs_before(memory.epoch)
 
     def _end(self, task: "asyncio.Task[None]") -> None:

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from thanos_peer.algorithm.thanos import AgentState
+from thanos_peer.agent import Agent
 from thanos_peer.errors import CheckpointError
 
 
@@ -44,13 +44,14 @@ class TrajectoryWriter:
     def __exit__(self, *exc: object) -> None:
         self._file.close()
 
-    def append(self, state: AgentState, overall: float | None = None) -> None:
-        """Note a round, if it is one of those to be kept, and what the agent divides all samples by."""
-        is_new, self._latest = state.k > self._last and state.k != self._latest, state.k
-        if is_new and state.k % self._every == 0:
-            divisor = np.nan if overall is None else overall
-            numbers = (state.k, state.eta, divisor, state.X)
-            record = np.array(numbers, dtype=record_type(*state.X.shape)).tobytes()
+    def append(self, agent: Agent) -> None:
+        """Note a round of the main phase, if it is one of those to be kept."""
+        k = agent.main_round
+        is_new, self._latest = k > self._last and k != self._latest, k
+        if is_new and k % self._every == 0 and (answer := agent.answer()) is not None:
+            divisor = np.nan if agent.overall is None else agent.overall
+            numbers = (k, answer.eta, divisor, answer.X)
+            record = np.array(numbers, dtype=record_type(*answer.X.shape)).tobytes()
             try:
                 written = self._file.write(record)
             except OSError as error:

@@ -106,7 +106,7 @@ class Waiting:
         Args:
             has_result: Whether this peer was done in an earlier life: then nobody who is long gone is waited for.
         """
-        missing, k = self._agent.missing(), self._agent.state.k
+        missing, k = self._agent.missing(), self._agent.k
         if spent := [j for j in missing if j in self._spent]:
             return (
                 f"this peer is in round {k}, but the run is over: done already, and without a state to say "
@@ -157,7 +157,7 @@ class Waiting:
     def _describe(self, j: AgentId) -> str:
         now, link = time.monotonic(), self._links[j]
         silence = "never heard"
-        if not link.was_up and self._agent.state.k > 0:
+        if not link.was_up and self._agent.k > 0:
             silence += " (if it is done and gone, start it again: it answers, or says that the run is over)"
         if link.is_up and now - link.since >= NOTICE_FIRST:
             silence += f", so does it reach peer {self._agent.id} at {self._address}, and nobody else there?"
@@ -167,7 +167,7 @@ class Waiting:
         told = f"; it says that {self._told[j]}" if self._told.get(j) else ""
         left = f", it left in round {self._left[j].k} ({self._left[j].reason})" if j in self._left else ""
         return (
-            f"waiting {now - self.since:.0f} s in round {self._agent.state.k} for peer {j} at {link.address}: "
+            f"waiting {now - self.since:.0f} s in round {self._agent.k} for peer {j} at {link.address}: "
             f"{link.describe(now)}, {silence}{left}{told}"
         )
 

@@ -1,6 +1,6 @@
 """A whole network in one process: real agents with real exchanges, or all of them stacked and stepped at once."""
 
-from thanos_peer.simulate.network import AgentNetwork, Ended, Network
+from thanos_peer.simulate.network import AgentNetwork, Ended, Glimpse, Network
 from thanos_peer.simulate.run import Ending, Row, ending_of, measure, prepare, run
 from thanos_peer.simulate.stacked import StackedNetwork
 
@@ -8,6 +8,7 @@ __all__ = [
     "AgentNetwork",
     "Ended",
     "Ending",
+    "Glimpse",
     "Network",
     "Row",
     "StackedNetwork",

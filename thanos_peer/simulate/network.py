@@ -5,9 +5,9 @@ from typing import Protocol
 
 import numpy as np
 
-from thanos_peer.agent import Agent
-from thanos_peer.algorithm.thanos import AgentState
+from thanos_peer.agent import Agent, Answer
 from thanos_peer.block import Matrix
+from thanos_peer.phases import Found
 from thanos_peer.problem import Instance
 
 
@@ -24,7 +24,7 @@ class Glimpse(Protocol):
 
     @property
     def eta(self) -> Matrix:
-        """All step sizes, (d,)."""
+        """All step sizes, (d,); 0 for methods that send none."""
 
     @property
     def overall(self) -> float | None:
@@ -47,8 +47,12 @@ class Ended(Protocol):
         """Whether the last round was reached."""
 
     @property
+    def is_below_tolerance(self) -> bool:
+        """Whether the main phase has reached its tolerance, as the method measures it."""
+
+    @property
     def has_converged(self) -> bool:
-        """Whether the agents agreed to stop."""
+        """Whether that is so, and what is certified does not deny it."""
 
 
 class Network(Glimpse, Ended, Protocol):
@@ -63,12 +67,23 @@ class Network(Glimpse, Ended, Protocol):
         """Which phase all agents are in, and how many rounds of it are behind them."""
 
     @property
-    def D(self) -> Matrix:
-        """All D_i, (d, n, p)."""
+    def is_in_main_phase(self) -> bool:
+        """Whether they minimise."""
 
     @property
-    def H(self) -> Matrix:
-        """All H_i, (d, n, p)."""
+    def sparse(self) -> Matrix:
+        """All X_i with exact zeros, (d, n, p)."""
+
+    @property
+    def found(self) -> Found:
+        """What the first agent has found."""
+
+    @property
+    def payload_sent(self) -> int:
+        """The bytes that all agents have sent so far, without the frames around them."""
+
+    def array(self, name: str) -> Matrix | None:
+        """An array of all agents' states in the main phase, (d, ...); None if they have none of this name."""
 
     def advance(self) -> None:
         """One round of everybody."""
@@ -79,11 +94,12 @@ class AgentNetwork:
 
     def __init__(self, instance: Instance) -> None:
         self.agents = [Agent(instance.topology, i, instance.plan(i)) for i in range(instance.topology.d)]
+        self._known: tuple[int, list[Answer]] = -1, []  # the answers of a round, once somebody has asked for them
 
     @property
     def is_preparing(self) -> bool:
-        """Whether the phase that minimises has yet to begin."""
-        return self.agents[0].main_state is None
+        """Whether the main phase has yet to begin."""
+        return self.agents[0].is_preparing
 
     @property
     def phase(self) -> tuple[str, int]:
@@ -91,9 +107,19 @@ class AgentNetwork:
         return self.agents[0].phase, self.agents[0].phase_round
 
     @property
+    def is_in_main_phase(self) -> bool:
+        """Whether they minimise."""
+        return self.agents[0].is_in_main_phase
+
+    @property
     def rounds_by_phase(self) -> Mapping[str, int]:
         """How many rounds there were in each phase that has begun."""
         return self.agents[0].rounds_by_phase
+
+    @property
+    def payload_sent(self) -> int:
+        """What all agents have sent."""
+        return self.agents[0].payload_sent
 
     @property
     def phases_cut_short(self) -> tuple[str, ...]:
@@ -102,37 +128,45 @@ class AgentNetwork:
 
     @property
     def k(self) -> int:
-        """The round, counted from the beginning of the phase that minimises."""
-        return self._states()[0].k
+        """The round, counted from the beginning of the main phase."""
+        return self.agents[0].main_round
 
     @property
     def X(self) -> Matrix:
         """All X_i."""
-        return np.array([state.X for state in self._states()])
+        return np.array([answer.X for answer in self._answers()])
 
     @property
-    def D(self) -> Matrix:
-        """All D_i."""
-        return np.array([state.D for state in self._states()])
-
-    @property
-    def H(self) -> Matrix:
-        """All H_i."""
-        return np.array([state.H for state in self._states()])
+    def sparse(self) -> Matrix:
+        """All of them with exact zeros."""
+        return np.array([answer.sparse for answer in self._answers()])
 
     @property
     def eta(self) -> Matrix:
         """All step sizes."""
-        return np.array([state.eta for state in self._states()])
+        return np.array([answer.eta for answer in self._answers()])
+
+    def array(self, name: str) -> Matrix | None:
+        """An array of all agents' states."""
+        arrays = [answer.arrays[name] for answer in self._answers() if name in answer.arrays]
+        return np.array(arrays) if len(arrays) == len(self.agents) else None
 
     @property
     def overall(self) -> float | None:
-        """What the agents divide all samples by; they agree on it up to rounding."""
+        """What the agents divide all samples by."""
         return self.agents[0].overall
 
-    def _states(self) -> list[AgentState]:
-        states = [agent.main_state for agent in self.agents]
-        return [state for state in states if state is not None]
+    @property
+    def found(self) -> Found:
+        """What the first has found."""
+        return self.agents[0].found
+
+    def _answers(self) -> list[Answer]:
+        k = self.agents[0].k
+        if self._known[0] != k:
+            answers = [agent.answer() for agent in self.agents]
+            self._known = k, [answer for answer in answers if answer is not None]
+        return self._known[1]
 
     @property
     def is_done(self) -> bool:
@@ -140,8 +174,13 @@ class AgentNetwork:
         return all(agent.is_done for agent in self.agents)
 
     @property
+    def is_below_tolerance(self) -> bool:
+        """Whether the main phase has reached its tolerance."""
+        return all(agent.is_below_tolerance for agent in self.agents)
+
+    @property
     def has_converged(self) -> bool:
-        """Whether the agents agreed to stop."""
+        """Whether that is so, and no verdict denies it."""
         return all(agent.has_converged for agent in self.agents)
 
     def advance(self) -> None:
@@ -149,6 +188,6 @@ class AgentNetwork:
         for agent in self.agents:
             block = agent.block()
             for neighbor in agent.neighbors:
-                self.agents[neighbor].receive(agent.id, block)
+                self.agents[neighbor].receive(agent.id, block.as_told_to(neighbor))
         for agent in self.agents:
             agent.advance()

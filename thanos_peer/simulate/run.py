@@ -6,7 +6,8 @@ from enum import Enum
 
 from thanos_peer.algorithm.measures import Stationarity, consensus_error, distance, feasibility
 from thanos_peer.algorithm.reference import Reference
-from thanos_peer.algorithm.stiefel import polar
+from thanos_peer.algorithm.stiefel import infeasibility, polar
+from thanos_peer.block import Matrix
 from thanos_peer.problem import Instance
 from thanos_peer.simulate.network import Ended, Glimpse, Network
 
@@ -32,7 +33,7 @@ class Row:
     feasibility: float
     consensus: float
     stationarity: Stationarity
-    sigma: float
+    sigma: float | None
     eta_min: float
     eta_max: float
     distance: float | None = None
@@ -43,8 +44,9 @@ class Row:
 def measure(network: Glimpse, instance: Instance, reference: Reference | None = None) -> Row:
     """The row of the round that the network is in, of the problem as its agents have prepared it."""
     instance = instance.divided_by(network.overall)
-    X, sigma, eta = network.X, instance.parameters.smoothing.sigma(network.k), network.eta
+    X, eta = network.X, network.eta
     mean = X.mean(axis=0)
+    sigma = None if instance.smoothing is None else instance.smoothing.sigma(network.k)
     nearest = polar(mean)
     objective = instance.whole.value(nearest)
     return Row(
@@ -52,7 +54,7 @@ def measure(network: Glimpse, instance: Instance, reference: Reference | None = 
         objective=objective,
         feasibility=feasibility(X),
         consensus=consensus_error(X),
-        stationarity=instance.whole.stationarity(mean, sigma),
+        stationarity=_stationarity(instance, mean, sigma),
         sigma=sigma,
         eta_min=float(eta.min()),
         eta_max=float(eta.max()),
@@ -60,6 +62,13 @@ def measure(network: Glimpse, instance: Instance, reference: Reference | None = 
         aligned_distance=None if reference is None else instance.aligned_distance(mean, reference.X),
         gap=None if reference is None else objective - instance.whole.value(reference.X),
     )
+
+
+def _stationarity(instance: Instance, X: Matrix, sigma: float | None) -> Stationarity:
+    """That of Def. 3 with Y_i = prox(X); or, where nothing is smoothed, with Y_i = X."""
+    if sigma is not None:
+        return instance.whole.stationarity(X, sigma)
+    return Stationarity(instance.size * instance.residual(X), 0.0, float(infeasibility(X)))
 
 
 def prepare(
@@ -94,7 +103,7 @@ def run(
     yield measure(network, instance, reference)
     while not network.is_done and not should_stop():
         network.advance()
-        if network.phase[0] != instance.topology.algorithm.method:
+        if not network.is_in_main_phase:
             on_phase(*network.phase)
         if network.k > shown and (network.k % every == 0 or network.is_done):
             shown = network.k
@@ -107,4 +116,4 @@ def ending_of(network: Ended) -> Ending:
     """Why the network stands where it stands."""
     if not network.is_done:
         return Ending.INTERRUPTED
-    return Ending.TOLERANCE if network.has_converged else Ending.MAX_ROUNDS
+    return Ending.TOLERANCE if network.is_below_tolerance else Ending.MAX_ROUNDS

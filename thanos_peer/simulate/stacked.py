@@ -2,25 +2,32 @@
 
 Agents are kept in order of decreasing degree. The s-th terms of all sums over neighbors form one slot, and the
 agents that have an s-th neighbor are then a prefix of the stack: adding slot after slot visits every edge
-once, and adds for each agent in increasing order of neighbor, as `algorithm.thanos.step` does.
+once, and adds for each agent in increasing order of neighbor, as `algorithm.mixing.Heard` does.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thanos_peer.agent import as_sent
+from thanos_peer.algorithm.method import Method, Sent, Smooth, Term
+from thanos_peer.algorithm.mixing import divergence, has_sound_numbers
 from thanos_peer.algorithm.objectives import SparsePCA
-from thanos_peer.algorithm.regularizers import envelope_gradient
-from thanos_peer.algorithm.stiefel import infeasibility, norm
-from thanos_peer.algorithm.thanos import LocalProblem, descent_direction, divergence, has_sound_numbers
+from thanos_peer.algorithm.pooling import decide
+from thanos_peer.algorithm.stiefel import norm
 from thanos_peer.block import Matrix
+from thanos_peer.phases import Found, Mixing, PhaseEnd, Pooling, named_arrays, too_large
 from thanos_peer.problem import Instance
+from thanos_peer.topology import Topology
 from thanos_peer.topology.graph import Graph
 
 _NEVER = np.iinfo(np.int64).max
+_Answers: TypeAlias = tuple[
+    int, tuple[Matrix, Matrix], dict[str, Matrix]
+]  # the round, X and sparse X, arrays by name
 
 
 @dataclass(frozen=True)
@@ -31,134 +38,112 @@ class _Slot:
     weight: Matrix
 
 
-class StackedNetwork:
-    """The state of all agents as arrays (d, n, p)."""
+class _AllHeard:
+    """What all agents hear in a round: `algorithm.method.Received` for a stack."""
 
-    def __init__(self, instance: Instance) -> None:
-        topology, d = instance.topology, instance.topology.d
-        self._order = np.argsort([-degree for degree in topology.graph.degrees], kind="stable")
-        self._place = np.argsort(self._order)
-        self._slots = _slots_of(topology.graph, self._order, self._place)
-        self._parameters, self._algorithm = instance.parameters, topology.algorithm
-        self._diameter = topology.graph.diameter
-        locals_ = [instance.local_problems[i] for i in self._order]
-        self._gradient = _gradient_of(locals_)
-        self._k = 0
-        self._X = np.repeat(instance.start[None], d, axis=0)
-        with np.errstate(over="ignore", invalid="ignore"):  # caught next
-            self._H = self._direction(self._X, 0)
-        self._D = self._H
-        self._eta = np.full(d, instance.parameters.step.first)
-        self._check(0, self._X, self._H, self._eta)
-        self._streak = np.zeros(d, dtype=np.int64)
-        self._after = np.full(d, _NEVER)
+    def __init__(self, slots: Sequence[_Slot], sent: Sent) -> None:
+        self._slots, self._sent = slots, sent
 
-    @property
-    def is_preparing(self) -> bool:
-        """Never: see `can_run`."""
-        return False
-
-    @property
-    def phase(self) -> tuple[str, int]:
-        """The only one, and the round."""
-        return self._algorithm.method, self._k
-
-    @property
-    def phases_cut_short(self) -> tuple[str, ...]:
-        """None: there is but one phase."""
-        return ()
-
-    @property
-    def rounds_by_phase(self) -> dict[str, int]:
-        """The rounds of the only one."""
-        return {self._algorithm.method: self._k}
-
-    @staticmethod
-    def can_run(instance: Instance) -> bool:
-        """Whether a run only minimises: this engine knows no other phases."""
-        return len(instance.plan(0)) == 1
-
-    @property
-    def k(self) -> int:
-        """The round."""
-        return self._k
-
-    @property
-    def X(self) -> Matrix:
-        """All X_i."""
-        return self._X[self._place]
-
-    @property
-    def D(self) -> Matrix:
-        """All D_i."""
-        return self._D[self._place]
-
-    @property
-    def H(self) -> Matrix:
-        """All H_i."""
-        return self._H[self._place]
-
-    @property
-    def eta(self) -> Matrix:
-        """All step sizes."""
-        return self._eta[self._place]
-
-    @property
-    def overall(self) -> float | None:
-        """None: nothing is found before the only phase."""
-        return None
-
-    @property
-    def is_done(self) -> bool:
-        """Whether this round is the last."""
-        return bool((np.minimum(self._after, self._algorithm.max_rounds) <= self._k).all())
-
-    @property
-    def has_converged(self) -> bool:
-        """Whether the agents agreed to stop."""
-        return bool((self._after <= self._algorithm.max_rounds).all())
-
-    def advance(self) -> None:
-        """One round of everybody."""
-        is_calm = self._is_calm()
-        with np.errstate(over="ignore", invalid="ignore"):  # caught below
-            X_sent, D_sent = (as_sent(sent, self._algorithm.exchange) for sent in (self._X, self._D))
-            X = self._mix(X_sent - self._eta[:, None, None] * D_sent)  # (5)
-            H = self._direction(X, self._k + 1)  # (6)
-            D = self._mix(D_sent) + (H - self._H)  # (7)
-            eta = self._parameters.step.eta(X - self._X, D - self._D)
-        self._check(self._k + 1, X, D, eta)
-        self._k, self._X, self._D, self._H, self._eta = self._k + 1, X, D, H, eta
-        self._speak_of_stopping(is_calm)
-
-    def _check(self, k: int, X: Matrix, D: Matrix, eta: Matrix) -> None:
-        with np.errstate(over="ignore", invalid="ignore"):
-            is_sound = has_sound_numbers(X, D, eta)
-        if not is_sound.all():
-            at = min(np.flatnonzero(~is_sound), key=lambda place: self._order[place])
-            raise divergence(int(self._order[at]), k, X[at], D[at], float(self._eta[at]))
-
-    def _direction(self, X: Matrix, k: int) -> Matrix:
-        G = self._gradient(X, self._parameters.smoothing.sigma(k))
-        return descent_direction(X, G, self._parameters.beta)
-
-    def _mix(self, terms: Matrix) -> Matrix:
+    def mix(self, term: Term) -> Matrix:
+        """The weighted sums, added slot after slot."""
+        terms = term(self._sent.X, self._sent.D, self._sent.eta[:, None, None])
         total = np.zeros_like(terms)
         for slot in self._slots:
             total[: slot.neighbor.size] += slot.weight[:, None, None] * terms[slot.neighbor]
         return total
 
-    def _is_calm(self) -> NDArray[np.bool_]:
-        """Which agents are below the tolerance: `algorithm.thanos.local_residual` for all at once."""
-        d, tolerance = len(self._order), self._algorithm.tolerance
-        if tolerance == 0:
-            return np.zeros(d, dtype=bool)
-        residual = np.maximum(d * norm(self._D), infeasibility(self._X))
-        X_sent = as_sent(self._X, self._algorithm.exchange)
+    def mismatch(self, X: Matrix) -> Matrix:
+        """The largest distances to neighbors."""
+        largest = np.zeros(len(X))
         for slot in self._slots:
-            mismatch = norm(X_sent[slot.neighbor] - self._X[: slot.neighbor.size])
-            np.maximum(residual[: mismatch.size], mismatch, out=residual[: mismatch.size])
-        return np.asarray(residual <= tolerance)
+            distance = norm(self._sent.X[slot.neighbor] - X[: slot.neighbor.size])
+            np.maximum(largest[: distance.size], distance, out=largest[: distance.size])
+        return largest
+
+
+class _AllSmooth:
+    """The f_i of all agents: their gradients at once where all hold a Gram matrix, else one by one."""
+
+    def __init__(self, terms: Sequence[Smooth]) -> None:
+        self._terms = terms
+        grams = [f.gram for f in terms if isinstance(f, SparsePCA) and f.gram is not None]
+        self._gram = np.array(grams) if len(grams) == len(terms) else None
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """Of f_i at X_i, (d, n, p)."""
+        if self._gram is not None:
+            return -(self._gram @ X)
+        return np.array([f.gradient(X_i) for f, X_i in zip(self._terms, X, strict=True)])
+
+    def value(self, X: Matrix) -> Matrix:
+        """f_i(X_i), (d,)."""
+        return np.array([f.value(X_i) for f, X_i in zip(self._terms, X, strict=True)])
+
+
+class _MixingRun:
+    """A phase in which all agents mix; arrays are in order of decreasing degree."""
+
+    def __init__(self, topology: Topology, phases: Sequence[Mixing], found: Sequence[Found], began: int) -> None:
+        graph = topology.graph
+        self._order = np.argsort([-degree for degree in graph.degrees], kind="stable")
+        self._place = np.argsort(self._order)
+        self._slots = _slots_of(graph, self._order, self._place)
+        self._phase, self._exchange, self._diameter = phases[0], topology.algorithm.exchange, graph.diameter
+        self._began, self.r = began, 0
+        setups = [phases[i].prepare(found[i]) for i in self._order]
+        stacked = replace(
+            setups[0], f=_AllSmooth([each.f for each in setups]), start=np.array([each.start for each in setups])
+        )
+        self._method: Method[Any] = phases[0].make(stacked)
+        with np.errstate(over="ignore", invalid="ignore"):  # caught next
+            self._state = self._method.start(stacked.start)
+        self._check(self._state, self._method.send(self._state).eta)
+        self._streak = np.zeros(len(setups), dtype=np.int64)
+        self._after = np.full(len(setups), _NEVER)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this round is the last."""
+        return bool((np.minimum(self._after, self._began + self._phase.most) <= self._began + self.r).all())
+
+    @property
+    def is_agreed(self) -> bool:
+        """Whether the agents agreed to stop."""
+        return bool((self._after <= self._began + self._phase.most).all())
+
+    @property
+    def arrays(self) -> dict[str, Matrix]:
+        """All states by name, in order of id."""
+        return {name: array[self._place] for name, array in named_arrays(self._state).items()}
+
+    @property
+    def answers(self) -> tuple[Matrix, Matrix]:
+        """All X, and all sparse X, in order of id."""
+        X, sparse = self._method.answer(self.r, self._state)
+        return X[self._place], sparse[self._place]
+
+    def advance(self) -> None:
+        """One round of everybody."""
+        sent, tolerance = self._method.send(self._state), self._phase.tolerance
+        with np.errstate(over="ignore", invalid="ignore"):  # caught below
+            X, D = (as_sent(each, self._exchange) for each in (sent.X, sent.D))
+            heard = _AllHeard(self._slots, Sent(X, D, sent.eta))
+            is_calm = np.zeros(len(X), dtype=bool)
+            if tolerance > 0:
+                is_calm = np.asarray(self._method.residual(self.r, self._state, heard) <= tolerance)
+            self._state = self._method.step(self.r, self._state, heard)
+        self.r += 1
+        self._check(self._state, sent.eta)
+        self._speak_of_stopping(is_calm)
+
+    def _check(self, state: Any, eta: Matrix) -> None:
+        sent = self._method.send(state)
+        with np.errstate(over="ignore", invalid="ignore"):
+            is_sound = has_sound_numbers(sent)
+        if not is_sound.all():
+            at = min(np.flatnonzero(~is_sound), key=lambda place: self._order[place])
+            there = Sent(sent.X[at], sent.D[at], sent.eta[at])
+            raise divergence(int(self._order[at]), self._began + self.r, there, float(eta[at]))
 
     def _speak_of_stopping(self, is_calm: NDArray[np.bool_]) -> None:
         """`protocol.stop.next_word` for all at once."""
@@ -168,8 +153,209 @@ class StackedNetwork:
             np.minimum(least[:count], self._streak[slot.neighbor], out=least[:count])
             np.minimum(after[:count], self._after[slot.neighbor], out=after[:count])
         self._streak = np.where(is_calm, np.minimum(1 + least, self._diameter + 1), 0)
-        announced = np.where(self._streak > self._diameter, self._k + self._diameter + 1, _NEVER)
+        now = self._began + self.r
+        announced = np.where(self._streak > self._diameter, now + self._diameter + 1, _NEVER)
         self._after = np.minimum(after, announced)
+
+    def conclude(self, phases: Sequence[Mixing], found: Sequence[Found]) -> list[Found]:
+        """What each agent knows after it."""
+        X, sparse = self.answers
+        arrays, end = self.arrays, PhaseEnd(self._phase.name, self.r, self.is_agreed)
+        known = (
+            phase.conclude_from(each, {name: array[i] for name, array in arrays.items()}, (X[i], sparse[i]))
+            for i, (phase, each) in enumerate(zip(phases, found, strict=True))
+        )
+        return [replace(each, over=(*each.over, end)) for each in known]
+
+
+class _PoolingRun:
+    """A phase in which all agents sum: one sum at a time, in the last of its rounds."""
+
+    def __init__(self, phases: Sequence[Pooling], found: Sequence[Found]) -> None:
+        for phase, each in zip(phases, found, strict=True):
+            phase.enter(each, 0)
+        self._phases, self._found, self.r = phases, found, 0
+        self._root = next(phase for phase in phases if phase.place.depth == 0)
+        self._state = self._root.method.begin()
+        self._word: Matrix | None = None
+        self._own = [phase.own(None) for phase in phases]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last word has been said."""
+        is_between = self.r % self._root.place.rounds == 0
+        is_last = self._word is not None and self._root.method.is_last(self._word)
+        return is_between and (is_last or self.r >= self._root.most)
+
+    @property
+    def arrays(self) -> dict[str, Matrix]:
+        """None of every agent."""
+        return {}
+
+    @property
+    def answers(self) -> tuple[Matrix, Matrix]:
+        """What the latest word says, the same for all."""
+        X, sparse = self._root.answer_of(self._found[0], self._word)
+        d = len(self._phases)
+        return np.repeat(X[None], d, axis=0), np.repeat(sparse[None], d, axis=0)
+
+    def advance(self) -> None:
+        """One round of everybody."""
+        self.r += 1
+        if self.r % self._root.place.rounds:
+            return
+        method, partial = self._root.method, self._own[0]
+        for own in self._own[1:]:
+            partial = method.format.add(partial, own)
+        with too_large():
+            self._state, self._word = decide(method, self._state, partial)
+        if not self.is_over:
+            self._own = [phase.own(self._word) for phase in self._phases]
+
+    def conclude(self, phases: Sequence[Pooling], found: Sequence[Found]) -> list[Found]:  # noqa: ARG002
+        """What follows from the last word is the same for all, whatever else each of them knows."""
+        assert self._word is not None, "the root has spoken"  # noqa: S101
+        first = self._root.concluded(found[0], self.r, self._word)
+        changed = {
+            field.name: getattr(first, field.name)
+            for field in fields(Found)
+            if getattr(first, field.name) is not getattr(found[0], field.name)
+        }
+        return [replace(each, **changed) for each in found]
+
+
+class StackedNetwork:
+    """All agents of a topology, phase by phase."""
+
+    def __init__(self, instance: Instance) -> None:
+        plans = [instance.plan(i) for i in range(instance.topology.d)]
+        self._topology, self._main = instance.topology, plans[0].main
+        self._phases = list(zip(*(plan.phases for plan in plans), strict=True))
+        self._index, self._began = 0, 0
+        self._found = [Found() for _ in plans]
+        self._final: _Answers | None = None
+        self._known: tuple[tuple[int, int], _Answers] | None = None  # of a round, once somebody has asked for it
+        self._run = self._enter(0)
+        self._settle()
+
+    def _enter(self, index: int) -> _MixingRun | _PoolingRun:
+        phases = self._phases[index]
+        mixing = [phase for phase in phases if isinstance(phase, Mixing)]
+        if mixing:
+            return _MixingRun(self._topology, mixing, self._found, self._began)
+        return _PoolingRun([phase for phase in phases if isinstance(phase, Pooling)], self._found)
+
+    def _settle(self) -> None:
+        """Go on to the next phase where one is over."""
+        while self._run.is_over and not self.is_done:
+            self._conclude()
+            self._began += self._run.r
+            self._index += 1
+            self._run = self._enter(self._index)
+        if self.is_done and len(self._found[0].over) < len(self._phases):
+            self._conclude()
+
+    def _conclude(self) -> None:
+        if self._index == self._main:
+            self._final = self._run.r, self._run.answers, self._run.arrays
+        self._found = self._run.conclude(self._phases[self._index], self._found)
+
+    def advance(self) -> None:
+        """One round of everybody."""
+        self._run.advance()
+        self._settle()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether this round is the last."""
+        return self._index == len(self._phases) - 1 and self._run.is_over
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether the main phase has yet to begin."""
+        return self._index < self._main
+
+    @property
+    def is_in_main_phase(self) -> bool:
+        """Whether they minimise."""
+        return self._index == self._main
+
+    @property
+    def phase(self) -> tuple[str, int]:
+        """Which phase all agents are in, and how many rounds of it are behind them."""
+        return self._phases[self._index][0].name, self._run.r
+
+    @property
+    def rounds_by_phase(self) -> Mapping[str, int]:
+        """How many rounds there were in each phase that has begun."""
+        return {end.name: end.rounds for end in self._found[0].over} | dict([self.phase])
+
+    @property
+    def payload_sent(self) -> int:
+        """What all agents have sent."""
+        rounds = self.rounds_by_phase
+        return sum(phases[0].payload(rounds.get(phases[0].name, 0)) for phases in self._phases)
+
+    @property
+    def phases_cut_short(self) -> tuple[str, ...]:
+        """The phases before the main one that ended at their maximum of rounds."""
+        return tuple(end.name for end in self._found[0].over[: self._main] if end.has_converged is False)
+
+    @property
+    def k(self) -> int:
+        """The round, counted from the beginning of the main phase."""
+        return self._answers()[0]
+
+    @property
+    def X(self) -> Matrix:
+        """All X_i."""
+        return self._answers()[1][0]
+
+    @property
+    def sparse(self) -> Matrix:
+        """All of them with exact zeros."""
+        return self._answers()[1][1]
+
+    @property
+    def eta(self) -> Matrix:
+        """All step sizes."""
+        eta = self.array("eta")
+        return np.zeros(self._topology.d) if eta is None else eta
+
+    def array(self, name: str) -> Matrix | None:
+        """An array of all agents' states."""
+        return self._answers()[2].get(name)
+
+    def _answers(self) -> _Answers:
+        if self._final is not None:
+            return self._final
+        now = self._index, self._run.r
+        if self._known is None or self._known[0] != now:
+            self._known = now, (self._run.r, self._run.answers, self._run.arrays)
+        return self._known[1]
+
+    @property
+    def overall(self) -> float | None:
+        """What the agents divide all samples by."""
+        overall = self._found[0].overall
+        return None if overall is None else float(overall)
+
+    @property
+    def found(self) -> Found:
+        """What the first has found."""
+        return self._found[0]
+
+    @property
+    def has_converged(self) -> bool:
+        """Whether the main phase has reached its tolerance, and no verdict denies it."""
+        residual = self._found[0].residual
+        return self.is_below_tolerance and (residual is None or self._topology.is_converged(float(residual)))
+
+    @property
+    def is_below_tolerance(self) -> bool:
+        """Whether the main phase has reached its tolerance."""
+        end = self._found[0].end_of(self._phases[self._main][0].name)
+        return end is not None and bool(end.has_converged)
 
 
 def _slots_of(graph: Graph, order: NDArray[np.intp], place: NDArray[np.intp]) -> list[_Slot]:
@@ -180,18 +366,3 @@ def _slots_of(graph: Graph, order: NDArray[np.intp], place: NDArray[np.intp]) ->
         neighbors, weights = zip(*terms, strict=True)
         slots.append(_Slot(place[list(neighbors)], np.array(weights)))
     return slots
-
-
-def _gradient_of(locals_: list[LocalProblem]) -> Callable[[Matrix, float], Matrix]:
-    """G_i(X_i) of all agents at once where all hold a Gram matrix and the same g, else one by one."""
-    grams = [local.f.gram for local in locals_ if isinstance(local.f, SparsePCA) and local.f.gram is not None]
-    g = locals_[0].g
-    if len(grams) < len(locals_) or any(local.g is not g for local in locals_):
-        return lambda X, sigma: np.array(
-            [
-                local.f.gradient(X_i) + envelope_gradient(local.g, X_i, sigma)
-                for local, X_i in zip(locals_, X, strict=True)
-            ]
-        )
-    gram = np.array(grams)
-    return lambda X, sigma: -(gram @ X) + envelope_gradient(g, X, sigma)

@@ -5,10 +5,14 @@ import os
 import tomlkit
 
 from thanos_peer.topology.model import Topology
+from thanos_peer.topology.variants import set_method
 
 
 def anchored(topology: Topology) -> tomlkit.TOMLDocument:
-    """The file with paths that hold from anywhere: of data files, and of the start; all the rest stays."""
+    """The file with paths that hold from anywhere: of data files, and of the start; all the rest stays.
+
+    If another method was asked for, it names that.
+    """
     document = tomlkit.parse(topology.file.read_text(encoding="utf-8"))
     for peer in document["peers"]:
         if peer.get("data") is not None:
@@ -16,4 +20,6 @@ def anchored(topology: Topology) -> tomlkit.TOMLDocument:
     start = topology.algorithm.start
     if start.kind == "file":
         document["algorithm"]["start"]["path"] = os.path.realpath(topology.directory / start.path)
+    if topology.other_method is not None:
+        set_method(document, topology.other_method)
     return document

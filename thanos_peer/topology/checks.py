@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.block import AgentId
 from thanos_peer.errors import Mistake
 from thanos_peer.topology.code_names import REGULARIZERS
@@ -158,23 +159,31 @@ def problem_mistakes(problem: Values) -> Iterator[Mistake]:
             yield Mistake("problem.mu", allowed, has_value=False)
 
 
-def method_mistakes(problem: Values, algorithm: Values) -> Iterator[Mistake]:
-    """DESTINY is for smooth problems; THANOS needs to know how to smooth; some starts need the data."""
-    regularizer, smoothing = problem.get("regularizer", "none"), algorithm.get("smoothing", "unsound")
-    if algorithm.get("method") == "destiny":
-        if regularizer != "none":
-            allowed = f'must be "thanos" with regularizer = "{regularizer}": DESTINY has none'
-            yield Mistake("algorithm.method", allowed, "destiny")
-        if smoothing not in (None, "unsound"):
-            yield Mistake("algorithm.smoothing", 'leave it out when method = "destiny"', has_value=False)
-    elif algorithm.get("method") == "thanos" and smoothing is None:
+OF_SOME_METHODS = ("beta", "step", "smoothing", "restarts")
+
+
+def method_mistakes(problem: Values, algorithm: Values, given: Collection[str]) -> Iterator[Mistake]:
+    """Some methods are for smooth problems; some need to know how to smooth; some starts need the data."""
+    regularizer, method = problem.get("regularizer", "none"), algorithm.get("method", "auto")
+    known = MIXING.get(method) or SUMMING.get("proximal" if method == "auto" else method)
+    settings: Collection[str] = () if known is None else known.settings
+    if known is not None and known.is_for_smooth and regularizer != "none":
+        allowed = f'must be another with regularizer = "{regularizer}": {method} is for problems without'
+        yield Mistake("algorithm.method", allowed, method)
+    for key in OF_SOME_METHODS:
+        if "method" in algorithm and key in given and key in algorithm and key not in settings:
+            yield Mistake(f"algorithm.{key}", f'leave it out when method = "{method}"', has_value=False)
+    if "smoothing" in settings and algorithm.get("smoothing", "unsound") is None:
         allowed = 'is missing: rule = "constant" with sigma, or rule = "decreasing" with sigma0 and exponent'
         yield Mistake("algorithm.smoothing", allowed, has_value=False)
+    if known is not None and known.is_for_pca and problem.get("objective") is not None:
+        allowed = f'must be "proximal" or "thanos" with an objective of your own: {method} is for sparse PCA'
+        yield Mistake("algorithm.method", allowed, method)
     if _kind(algorithm.get("start")) == "svd":
         yield from _svd_mistakes(problem)
 
 
-def own_code_mistakes(problem: Values, algorithm: Values) -> Iterator[Mistake]:
+def own_code_mistakes(problem: Values, algorithm: Values, given: Collection[str]) -> Iterator[Mistake]:
     """Options go with what they are for; and what follows from the samples of sparse PCA is for sparse PCA."""
     regularizer, objective = problem.get("regularizer"), problem.get("objective")
     if problem.get("regularizer_options") and regularizer in REGULARIZERS:
@@ -183,37 +192,34 @@ def own_code_mistakes(problem: Values, algorithm: Values) -> Iterator[Mistake]:
     if problem.get("objective_options") and "objective" in problem and objective is None:
         yield Mistake("problem.objective_options", "leave it out without objective", problem["objective_options"])
     if objective is not None:
-        for key, value in _meant_for_pca(problem.get("data") or {}, algorithm):
+        for key, value in _meant_for_pca(problem.get("data") or {}, algorithm, given):
             yield Mistake(key, "is for sparse PCA: leave it out with an objective of your own", value)
+        method = algorithm.get("method")
+        if "step" not in given and method in MIXING and "step" in MIXING[method].settings:
+            allowed = 'is missing: with an objective of your own, rule = "bb" with first or "constant" with eta'
+            yield Mistake("algorithm.step", allowed, has_value=False)
         kind = _kind(algorithm.get("start"))
-        if kind in ("svd", "destiny"):
+        if kind in ("svd", "destiny", "leading"):
             yield Mistake("algorithm.start.kind", 'must be "random" or "file" with an objective of your own', kind)
 
 
-def _meant_for_pca(data: Values, algorithm: Values) -> Iterator[tuple[str, Any]]:
+def _meant_for_pca(data: Values, algorithm: Values, given: Collection[str]) -> Iterator[tuple[str, Any]]:
     if data.get("kind") == "files":
         yield from ((f"problem.data.{key}", True) for key in ("center", "scale") if data.get(key))
         if data.get("overall") == "auto":
             yield "problem.data.overall", "auto"
     if algorithm.get("beta") == "auto":
         yield "algorithm.beta", "auto"
-    if (algorithm.get("step") or {}).get("first") == "auto":
+    if "step" in given and (algorithm.get("step") or {}).get("first") == "auto":
         yield "algorithm.step.first", "auto"
-
-
-def exchange_mistakes(problem: Values, algorithm: Values) -> Iterator[Mistake]:
-    """Averages that samples are centered and scaled by must not be rounded on their way."""
-    data = problem.get("data") or {}
-    is_averaged = _kind(data or None) == "files" and (data.get("center") or data.get("scale"))
-    if algorithm.get("exchange") == "float32" and is_averaged:
-        allowed = 'must be "float64" with problem.data.center or scale: what the network agrees on has to be exact'
-        yield Mistake("algorithm.exchange", allowed, "float32")
 
 
 def _svd_mistakes(problem: Values) -> Iterator[Mistake]:
     kind, p = _kind(problem.get("data")), problem.get("p", 0)
     if kind == "files":
-        allowed = 'must be "destiny", "random" or "file": no peer holds all the data files that an SVD needs'
+        allowed = (
+            'must be "leading", "destiny", "random" or "file": no peer holds all the data files that an SVD needs'
+        )
         yield Mistake("algorithm.start.kind", allowed, "svd")
     if kind == "synthetic" and problem["data"]["samples"] < p:
         allowed = f"must be at least p = {p}: fewer samples have fewer singular vectors to start from"

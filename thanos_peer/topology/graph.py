@@ -57,6 +57,48 @@ def _rounds_to_all(i: AgentId, told_by: Sequence[int]) -> int:
 
 
 @dataclass(frozen=True)
+class Tree:
+    """A spanning tree: shortest ways from a centre of the graph.
+
+    Attributes:
+        root: The agent with the shortest way to the farthest; of several the one with the smallest id.
+        parents: For every agent its neighbor on the way to the root, the one with the smallest id; the root itself
+            for the root.
+        depths: For every agent how many edges it is from the root.
+    """
+
+    root: AgentId
+    parents: tuple[AgentId, ...]
+    depths: tuple[int, ...]
+
+    @classmethod
+    def of(cls, root: AgentId, neighbors: Sequence[Sequence[AgentId]]) -> "Tree":
+        """The tree of a connected graph with this root."""
+        depths = {root: 0}
+        for i in (queue := [root]):
+            for j in neighbors[i]:
+                if j not in depths:
+                    depths[j] = depths[i] + 1
+                    queue.append(j)
+        parents = [min((j for j in row if depths[j] < depths[i]), default=i) for i, row in enumerate(neighbors)]
+        return cls(root, tuple(parents), tuple(depths[i] for i in range(len(neighbors))))
+
+    @property
+    def height(self) -> int:
+        """How many edges the farthest agent is from the root."""
+        return max(self.depths)
+
+    def children(self, agent: AgentId) -> tuple[AgentId, ...]:
+        """The agents whose parent it is, sorted."""
+        return tuple(i for i, parent in enumerate(self.parents) if parent == agent != i)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds it takes to sum up to the root, and to tell all: one where there is but one agent."""
+        return max(1, 2 * self.height)
+
+
+@dataclass(frozen=True)
 class Graph:
     """Agents 0..d-1, sorted edges (i, j) with i < j, and W: Metropolis, unless a matrix is given.
 
@@ -112,13 +154,23 @@ class Graph:
         return value if value > 1e-12 else 0.0  # rounding, not disagreement
 
     @cached_property
-    def diameter(self) -> int:
-        """The largest number of edges between two agents: the most rounds until word from one is with all.
+    def eccentricities(self) -> tuple[int, ...]:
+        """For every agent the most rounds until word from it is with all.
 
         Sets of agents are the bits of one integer, so that many edges cost no more than few.
         """
         told_by = [sum(1 << j for j in row) for row in self.neighbors]
-        return max(_rounds_to_all(i, told_by) for i in range(self.d))
+        return tuple(_rounds_to_all(i, told_by) for i in range(self.d))
+
+    @property
+    def diameter(self) -> int:
+        """The largest number of edges between two agents."""
+        return max(self.eccentricities)
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The spanning tree along which all sums are taken; it follows from the edges alone."""
+        return Tree.of(self.eccentricities.index(min(self.eccentricities)), self.neighbors)
 
     def rounds_to_consensus(self, factor: float) -> int:
         """Rounds of mixing after which any disagreement has shrunk by `factor` (for instance 1e-6)."""

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from thanos_peer.block import AgentId
@@ -17,6 +18,7 @@ from thanos_peer.topology.graph import Graph
 from thanos_peer.topology.model import Topology
 from thanos_peer.topology.sections import LARGEST_MATRIX, SECTIONS, UNION_KEYS, UNION_TAGS, TopologyFile
 from thanos_peer.topology.text import read_toml
+from thanos_peer.topology.variants import set_method
 
 
 def load(
@@ -27,6 +29,7 @@ def load(
     may_lack_data: bool = False,
     reads_data: bool = True,
     allowed_code: Sequence[str] = (),
+    method: str | None = None,
 ) -> Topology:
     """Read and check a topology file.
 
@@ -38,20 +41,24 @@ def load(
         may_lack_data: Whether a peer may have no data file so far; it can be started with one.
         reads_data: Whether to look into data files; whoever reads them next finds the same mistakes.
         allowed_code: The modules, or their files, that the file may name. Nothing is imported here.
+        method: Another method than the file names, with its default settings.
 
     Raises:
         TopologyError: With every mistake that was found.
     """
     file = Path(path)
+    raw = read_toml(file)
+    if method is not None:
+        set_method(raw, method)
     topology = parse(
-        read_toml(file),
+        raw,
         file=file,
         data_of=data_of,
         own_data=own_data,
         may_lack_data=may_lack_data,
         reads_data=reads_data,
     )
-    return replace(topology, allowed_code=tuple(allowed_code))
+    return replace(topology, allowed_code=tuple(allowed_code), other_method=method)
 
 
 def parse(
@@ -130,6 +137,11 @@ def _suggest(loc: tuple[int | str, ...]) -> str:
     return f"{hint} (known here: {', '.join(known)})"
 
 
+def _default_of(field: FieldInfo) -> Any:
+    default = field.get_default(call_default_factory=True)
+    return default.model_dump() if isinstance(default, BaseModel) else default
+
+
 class _SoundParts:
     """What is sound by itself in a file that may have mistakes elsewhere."""
 
@@ -150,13 +162,14 @@ class _SoundParts:
         if not isinstance(entry, Mapping):
             return {}
         fields = SECTIONS[tuple(part for part in place if isinstance(part, str))].model_fields
-        defaults = {
-            key: field.get_default(call_default_factory=True)
-            for key, field in fields.items()
-            if not field.is_required()
-        }
+        defaults = {key: _default_of(field) for key, field in fields.items() if not field.is_required()}
         known = defaults | {key: value for key, value in entry.items() if key in fields}
         return {key: value for key, value in known.items() if self.is_sound(*place, key)}
+
+    def given(self, key: str) -> frozenset[str]:
+        """The keys that the file itself names in a section."""
+        entry = self._raw.get(key)
+        return frozenset(entry) if isinstance(entry, Mapping) else frozenset()
 
     def peers(self) -> list[dict[str, Any]]:
         """The sound values of every peer."""
@@ -172,9 +185,8 @@ def _cross_mistakes(parts: _SoundParts) -> Iterator[Mistake]:
     """Checks between keys, run on whichever values are sound by themselves."""
     problem, algorithm, peers = parts.section("problem"), parts.section("algorithm"), parts.peers()
     yield from checks.problem_mistakes(problem)
-    yield from checks.method_mistakes(problem, algorithm)
-    yield from checks.exchange_mistakes(problem, algorithm)
-    yield from checks.own_code_mistakes(problem, algorithm)
+    yield from checks.method_mistakes(problem, algorithm, parts.given("algorithm"))
+    yield from checks.own_code_mistakes(problem, algorithm, parts.given("algorithm"))
     yield from checks.peer_mistakes(peers)
     yield from checks.key_mistakes(peers, parts.section().get("unencrypted"))
     edges = parts.entries("edges")

@@ -8,13 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.block import AgentId
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology.graph import Graph
 from thanos_peer.topology.sections import Algorithm, Peer, Problem, TopologyFile
 
-KEPT_BYTES = 32 * 2**20  # of blocks that may be asked for again
-FEWEST_KEPT = 4  # however large the blocks
+FLOAT32_TOLERANCE = 1e-5
+SLACK = 10.0  # times the tolerance: what a certified residual may be of an answer that is called converged
+TYPICAL_ITERATIONS = 100  # of the proximal method: what `auto` reckons with
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,14 @@ class Topology:
         file: Where it was read; relative paths in it start from there.
         own_data: Data files that are used instead of those in the file, known on this host alone.
         allowed_code: The modules, or their files, that the person at this host lets the file name.
+        other_method: The method that was asked for instead of the file's.
     """
 
     content: TopologyFile
     file: Path
     own_data: Mapping[AgentId, Path] = field(default_factory=dict)
     allowed_code: tuple[str, ...] = ()
+    other_method: str | None = None
 
     @property
     def name(self) -> str:
@@ -93,14 +97,45 @@ class Topology:
         return 2 * len(self.graph.edges)
 
     @property
-    def payload_per_message(self) -> int:
-        """Bytes of X and D as they are sent; the frame around them is not counted."""
-        return 2 * self.problem.n * self.problem.p * (8 if self.algorithm.exchange == "float64" else 4)
+    def itemsize(self) -> int:
+        """Bytes of a number of X and D as they are sent."""
+        return 8 if self.algorithm.exchange == "float64" else 4
 
     @property
-    def blocks_kept(self) -> int:
-        """How many rounds a peer may be ahead of its disk, and its neighbors keep their blocks for it."""
-        return max(FEWEST_KEPT, KEPT_BYTES // self.payload_per_message)
+    def method(self) -> str:
+        """The method by name; "auto" is the one that sends less, which follows from whole numbers alone."""
+        return self.cheaper_method if self.algorithm.method == "auto" else self.algorithm.method
+
+    @property
+    def cheaper_method(self) -> str:
+        """Which of the two exact methods sends less."""
+        n, p = self.problem.n, self.problem.p
+        if self.problem.objective is not None:
+            return "proximal"
+        by_steps, by_gram = (SUMMING[name].layout(n, p, is_pca=True) for name in ("proximal", "gram"))
+        return "gram" if by_gram.payload <= TYPICAL_ITERATIONS * by_steps.payload else "proximal"
+
+    @property
+    def tolerance(self) -> float:
+        """Below which residual the network is done; 0 for never."""
+        if self.algorithm.tolerance is not None:
+            return self.algorithm.tolerance
+        tolerance = (MIXING | SUMMING)[self.method].default_tolerance
+        return max(tolerance, self.least_tolerance) if tolerance and self.method in MIXING else tolerance
+
+    def is_converged(self, residual: float) -> bool:
+        """Whether a certified residual may be called converged: the method's own rule measures otherwise."""
+        return residual <= SLACK * self.tolerance
+
+    @property
+    def max_rounds(self) -> int:
+        """After how many rounds the method ends at the latest."""
+        return self.algorithm.max_rounds or (MIXING | SUMMING)[self.method].default_rounds
+
+    @property
+    def least_tolerance(self) -> float:
+        """What X and D that are rounded on their way can reach; 0 where they are not."""
+        return 0.0 if self.algorithm.exchange == "float64" else FLOAT32_TOLERANCE
 
     @cached_property
     def digest(self) -> str:
@@ -113,9 +148,11 @@ class Topology:
         meaning: dict[str, Any] = {
             "name": self.name,
             "mixing": [[i, j, w.hex()] for i, row in enumerate(self.graph.mixing) for j, w in row],
+            "tree": self.graph.tree.parents,
             "problem": self.problem.model_dump(exclude={"mu", *self.problem.left_out()})
             | {"mu": self.problem.mu or 0.0},
-            "algorithm": self.algorithm.model_dump(exclude={"start": {"path"}}),
+            "algorithm": self.algorithm.model_dump(exclude={"start": {"path"}})
+            | {"method": self.method, "tolerance": self.tolerance, "max_rounds": self.max_rounds},
         }
         if self.algorithm.start.kind == "file":  # the same numbers, wherever each host keeps them
             with (self.directory / self.algorithm.start.path).open("rb") as file:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import tomlkit
 
+from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.topology.graph import Edge
 
 
@@ -13,7 +14,9 @@ class Draft:
     """What a new topology file is to say.
 
     Attributes:
-        sigma: A constant sigma; None for the decreasing rule k^(-1/3).
+        sigma: A constant sigma of THANOS; None for the decreasing rule k^(-1/3).
+        max_rounds: None for 3000 of THANOS, and for the default of other methods.
+        tolerance: None for 1e-6 of THANOS, and for the default of other methods.
         edges: In the order in which they are written.
     """
 
@@ -27,9 +30,10 @@ class Draft:
     mu: float = 0.1
     samples: int = 320
     seed: int = 1
+    method: str = "thanos"
     sigma: float | None = None
-    max_rounds: int = 3000
-    tolerance: float = 1e-6
+    max_rounds: int | None = None
+    tolerance: float | None = None
     host: str = "127.0.0.1"
     first_port: int = 17000
 
@@ -59,13 +63,7 @@ def render(draft: Draft) -> str:
         _line('scale = "unit"', 'A / ||A||_2; or "raw"'),
         "",
         "[algorithm]",
-        _line('method = "thanos"', 'or "destiny", for regularizer = "none"'),
-        _line("beta = 1.0", "penalty that keeps X near the manifold"),
-        f"max_rounds = {draft.max_rounds}",
-        _line(f"tolerance = {draft.tolerance!r}", "stop when no peer's residual is above; 0 for all the rounds"),
-        _line('start = { kind = "svd" }', 'or { kind = "random", seed = 1 }'),
-        _line('step = { rule = "bb", first = 0.1 }', 'Barzilai-Borwein; or { rule = "constant", eta = 0.1 }'),
-        _smoothing(draft.sigma),
+        *(_lines_of_thanos(draft) if "beta" in _settings(draft) else _lines_of_method(draft)),
     ]
     for i in range(draft.d):
         address = f"tcp://{draft.host}:{draft.first_port + i}"
@@ -73,12 +71,46 @@ def render(draft: Draft) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _settings(draft: Draft) -> frozenset[str]:
+    """What the method reads of the algorithm's section; nothing of its own for "auto"."""
+    known = (MIXING | SUMMING).get(draft.method)
+    return frozenset() if known is None else known.settings
+
+
+def _lines_of_thanos(draft: Draft) -> list[str]:
+    tolerance = 1e-6 if draft.tolerance is None else draft.tolerance
+    return [
+        _line(f'method = "{draft.method}"', 'or "destiny", for regularizer = "none"; "auto" for the exact answer'),
+        _line("beta = 1.0", "penalty that keeps X near the manifold"),
+        f"max_rounds = {draft.max_rounds or 3000}",
+        _line(f"tolerance = {tolerance!r}", "stop when no peer's residual is above; 0 for all the rounds"),
+        _line('start = { kind = "svd" }', 'or { kind = "random", seed = 1 }'),
+        _line('step = { rule = "bb", first = 0.1 }', 'Barzilai-Borwein; or { rule = "constant", eta = 0.1 }'),
+        *([_smoothing(draft.sigma)] if "smoothing" in _settings(draft) else []),
+    ]
+
+
+def _lines_of_method(draft: Draft) -> list[str]:
+    of_thanos = [] if draft.sigma is None else [_smoothing(draft.sigma)]  # refused, by its name
+    rounds = [] if draft.max_rounds is None else [f"max_rounds = {draft.max_rounds}"]
+    tolerance = [] if draft.tolerance is None else [f"tolerance = {draft.tolerance!r}"]
+    return [
+        _line(
+            f'method = "{draft.method}"', '"auto": the exact answer, by "gram" or "proximal", whichever sends less'
+        ),
+        _line('start = { kind = "leading" }', "the leading singular vectors of all data, found by the network"),
+        *rounds,
+        *tolerance,
+        *of_thanos,
+    ]
+
+
 def _quote(text: str) -> str:
     return tomlkit.string(text).as_string()
 
 
 def _line(text: str, comment: str) -> str:
-    return f"{text.ljust(27)} # {comment}"
+    return f"{text.ljust(28)} # {comment}"
 
 
 def _lines_of_edges(edges: Sequence[Edge]) -> list[str]:

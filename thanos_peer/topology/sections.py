@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
+from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.schedules import SMALLEST_SIGMA
 from thanos_peer.samples import LARGEST_SIDE
 from thanos_peer.topology.code_names import REGULARIZERS, check_code, check_options, check_regularizer
 
@@ -18,6 +20,7 @@ def _is_auto(value: Any) -> str:
 
 
 Positive = Annotated[float, Field(gt=0)]
+Sigma = Annotated[float, Field(ge=SMALLEST_SIGMA)]
 PositiveOrAuto = Annotated[
     Annotated[Literal["auto"], Tag("auto")] | Annotated[Positive, Tag("number")], Discriminator(_is_auto)
 ]
@@ -177,15 +180,15 @@ class ConstantSmoothingSection(Section):
     """The same sigma in every round."""
 
     rule: Literal["constant"]
-    sigma: Positive
+    sigma: Sigma
 
 
 class DecreasingSmoothingSection(Section):
     """sigma0 * k^(-exponent)."""
 
     rule: Literal["decreasing"]
-    sigma0: Positive = 1.0
-    exponent: Positive = 1 / 3
+    sigma0: Sigma = 1.0
+    exponent: Annotated[float, Field(gt=0, le=4)] = 1 / 3
 
 
 class SvdStart(Section):
@@ -217,16 +220,35 @@ class DestinyStart(Section):
     tolerance: Positive = 1e-8
 
 
+class LeadingStart(Section):
+    """The leading left singular vectors of all data, found by exact sums; the seed says where they begin."""
+
+    kind: Literal["leading"] = "leading"
+    seed: Seed = 1
+
+
+def _check_method(name: str) -> str:
+    known = ("auto", *SUMMING, *MIXING)
+    if name not in known:
+        raise ValueError(f"must be one of {', '.join(known)}")
+    return name
+
+
 class Algorithm(Section):
     """How the agents go about it, and when they stop."""
 
-    method: Literal["thanos", "destiny"] = "thanos"
+    method: Annotated[str, AfterValidator(_check_method)] = "thanos"
     beta: PositiveOrAuto = 1.0
-    max_rounds: Annotated[int, Field(ge=1, le=2**53)]
-    tolerance: Annotated[float, Field(ge=0)] = 0.0
+    max_rounds: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    tolerance: Annotated[float, Field(ge=0)] | None = None
+    restarts: Annotated[int, Field(ge=1, le=1000)] = 1
     exchange: Literal["float64", "float32"] = "float64"
-    start: Annotated[SvdStart | RandomStart | FileStart | DestinyStart, Field(discriminator="kind")]
-    step: Annotated[ConstantStepSection | BarzilaiBorweinSection, Field(discriminator="rule")]
+    start: Annotated[
+        SvdStart | RandomStart | FileStart | DestinyStart | LeadingStart, Field(discriminator="kind")
+    ] = LeadingStart()
+    step: Annotated[ConstantStepSection | BarzilaiBorweinSection, Field(discriminator="rule")] = (
+        BarzilaiBorweinSection(rule="bb", first="auto")
+    )
     smoothing: (
         Annotated[ConstantSmoothingSection | DecreasingSmoothingSection, Field(discriminator="rule")] | None
     ) = None
@@ -262,6 +284,7 @@ SECTIONS: dict[tuple[str, ...], type[Section]] = {  # which model reads which pl
     ("algorithm", "start", "random"): RandomStart,
     ("algorithm", "start", "file"): FileStart,
     ("algorithm", "start", "destiny"): DestinyStart,
+    ("algorithm", "start", "leading"): LeadingStart,
     ("algorithm", "step", "constant"): ConstantStepSection,
     ("algorithm", "step", "bb"): BarzilaiBorweinSection,
     ("algorithm", "smoothing", "constant"): ConstantSmoothingSection,

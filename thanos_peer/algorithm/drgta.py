@@ -1,0 +1,146 @@
+"""DRGTA: decentralized Riemannian gradient tracking, with several mixings for each step.
+
+    X+ = polar(X + a P_X(W^t X - X) - b P_X(S))
+    S+ = W^t S + grad f_i(X+) - grad f_i(X),    S = grad f_i(X) at first
+
+where grad is the Riemannian gradient and P_X the projection onto the tangent space at X (Chen, Garcia, Hong and
+Shahrampour, "Decentralized Riemannian gradient descent on the Stiefel manifold", 2021). The formulas are those of
+the authors' public program.
+
+A round mixes once, so an iteration takes t rounds. What is sent is what is being mixed: X and S in the first round
+of an iteration, W X and W S in the second, and so on. The last round takes the step.
+
+The method is stated for g = 0. With a regularizer it minimises f + the Moreau envelope of g with a constant
+sigma, which is our addition: it stops at the smoothing error.
+
+Invariant: sum_i S_i = sum_i grad f_i(X_i) at the start of every iteration.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from thanos_peer.algorithm.largest import Largest
+from thanos_peer.algorithm.method import Received, Sent, Setup, Smooth
+from thanos_peer.algorithm.regularizers import Regularizer, Zero, envelope_gradient
+from thanos_peer.algorithm.stiefel import norm, polar, proj
+from thanos_peer.block import Matrix
+
+STEP = 0.25  # in units of 1 / (the largest Lipschitz constant of an agent's gradient)
+
+
+@dataclass(frozen=True)
+class DRGTAState:
+    """What an agent carries.
+
+    Attributes:
+        X: The variable, with orthonormal columns.
+        S: The tracker of the Riemannian gradient.
+        G: The Riemannian gradient of f_i at X.
+        Y: X after the mixings of this iteration so far.
+        T: S after them.
+        mismatch: How far the neighbors' X were in the last round that carried them.
+    """
+
+    X: Matrix
+    S: Matrix
+    G: Matrix
+    Y: Matrix
+    T: Matrix
+    mismatch: Matrix
+
+
+def mixings_needed(lambda_: float, d: int) -> int:
+    """The t of the paper's theorem, lambda^t <= 1/(2 sqrt(d)): quoted from memory, and not checked."""
+    return 1 if lambda_ <= 0 else max(1, math.ceil(-math.log(2 * math.sqrt(d)) / math.log(lambda_)))
+
+
+class DRGTA:
+    """The rounds of DRGTA.
+
+    Args:
+        f: The smooth part of the problem.
+        g: An agent's share of the regularizer, smoothed with sigma.
+        d: How many agents there are.
+        size: What gradients are measured by: sum_i ||A_i||_2^2, or ||A||_2^2 of all samples.
+        largest: max_i ||A_i||_2^2, where the agents know it. It is at most `size`, which stands in for it: agents
+            whose samples are alike then step up to d times less far than they could.
+        sigma: The smoothing of g; by default 1/size, and of no effect where g = 0.
+        step: b. Too long a step runs in a circle or diverges; by default 0.25 / (largest + 1/sigma), and
+            0.25 / largest where g = 0.
+        pull: a, the step towards the neighbors; 1 in the authors' program.
+        mixings: t, the rounds of an iteration.
+    """
+
+    state_type = DRGTAState
+    preparation = Largest
+    settings = frozenset[str]()
+    is_for_smooth = False
+    is_for_pca = True
+    default_tolerance = 1e-6
+    default_rounds = 3000
+
+    def __init__(  # noqa: PLR0913
+        self,
+        f: Smooth,
+        g: Regularizer,
+        *,
+        d: int,
+        size: float,
+        largest: float | None = None,
+        sigma: float | None = None,
+        step: float | None = None,
+        pull: float = 1.0,
+        mixings: int = 1,
+    ) -> None:
+        size = size or 1.0
+        self._f, self._g, self._unit = f, g, d / size
+        self._sigma = 1 / size if sigma is None else sigma
+        curvature = (largest or size) + (0.0 if isinstance(g, Zero) else 1 / self._sigma)
+        self._step = STEP / curvature if step is None else step
+        self._pull, self._mixings = pull, mixings
+
+    @classmethod
+    def make(cls, setup: Setup) -> "DRGTA":
+        """For agents that have found this."""
+        largest = None if setup.agreed is None else float(setup.agreed[0])
+        return cls(setup.f, setup.g, d=setup.d, size=setup.size or setup.measure, largest=largest)
+
+    def start(self, X: Matrix) -> DRGTAState:
+        """S is the gradient."""
+        G = self._gradient(X)
+        return DRGTAState(X=X, S=G, G=G, Y=X, T=G, mismatch=np.zeros(X.shape[:-2]))
+
+    def send(self, state: DRGTAState) -> Sent:
+        """What is being mixed."""
+        return Sent(state.Y, state.T, np.full(state.X.shape[:-2], self._step))
+
+    def step(self, k: int, state: DRGTAState, received: Received) -> DRGTAState:
+        """One mixing; in every t-th round also the step."""
+        Y = received.mix(lambda X, *_: X)
+        T = received.mix(lambda _X, D, _eta: D)
+        mismatch = self._mismatch(k, state, received)
+        if (k + 1) % self._mixings:
+            return replace(state, Y=Y, T=T, mismatch=mismatch)
+        pull = proj(state.X, Y - state.X)
+        X = polar(state.X + self._pull * pull - self._step * proj(state.X, state.S))
+        G = self._gradient(X)
+        S = T + (G - state.G)
+        return DRGTAState(X=X, S=S, G=G, Y=X, T=S, mismatch=mismatch)
+
+    def residual(self, k: int, state: DRGTAState, received: Received) -> Matrix:
+        """The larger of d ||P_X(S)||_F / size and the mismatch between neighbors at the start of the iteration."""
+        gradient = self._unit * norm(proj(state.X, state.S))
+        return np.maximum(gradient, self._mismatch(k, state, received))
+
+    def answer(self, k: int, state: DRGTAState) -> tuple[Matrix, Matrix]:  # noqa: ARG002
+        """X, and prox_{sigma,g}(X)."""
+        return state.X, self._g.prox(state.X, self._sigma)
+
+    def _gradient(self, X: Matrix) -> Matrix:
+        return proj(X, self._f.gradient(X) + envelope_gradient(self._g, X, self._sigma))
+
+    def _mismatch(self, k: int, state: DRGTAState, received: Received) -> Matrix:
+        """Only the first round of an iteration carries X itself."""
+        return state.mismatch if k % self._mixings else received.mismatch(state.X)

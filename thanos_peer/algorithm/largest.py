@@ -1,0 +1,37 @@
+"""How large the largest of all agents' ||A_i||_2^2 is, by a sum: what the steps of some methods depend on.
+
+A maximum is no sum, but the eighth root of a sum of eighth powers is too large by at most d^(1/8).
+"""
+
+import numpy as np
+
+from thanos_peer.algorithm.method import Setup
+from thanos_peer.algorithm.objectives import SparsePCA
+from thanos_peer.algorithm.pooling import Layout, Sum
+
+POWER = 8
+
+
+def share_of_norms(setup: Setup) -> float:
+    """This agent's part of the sum."""
+    assert isinstance(setup.f, SparsePCA), "checked when the file was loaded"  # noqa: S101
+    return float((setup.f.lipschitz() / (setup.size or 1.0)) ** POWER)
+
+
+def largest_of(setup: Setup, total: float) -> float:
+    """The bound that follows from the sum."""
+    return float((setup.size or 1.0) * total ** (1 / POWER))
+
+
+class Largest(Sum):
+    """The sum by itself: all agents are told the bound."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(
+            lambda: np.array([share_of_norms(setup)]), lambda sums: np.array([largest_of(setup, sums[0])])
+        )
+
+    @staticmethod
+    def layout(n: int, p: int, d: int) -> Layout:  # noqa: ARG004
+        """One number up, one down."""
+        return Layout("int2112", 1, 1)

@@ -1,0 +1,209 @@
+"""Sums over a spanning tree: what goes up, who decides, what comes down.
+
+In one sum every agent brings some numbers. They are added on the way up the tree, exactly (`fixed_point`). The
+root has the sums, and says in a word, some float64 numbers, what follows from them; the word goes down to all. So
+all agents have the same bits of it, whatever processor each of them has. With a tree of height h that takes 2 h
+rounds: an agent at depth q speaks to its parent in round h - q, and to its children in round h + q.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from thanos_peer.algorithm.fixed_point import EXACT, FixedPoint, OutOfRangeError
+from thanos_peer.algorithm.stiefel import infeasibility, polar
+from thanos_peer.block import NOTHING, WORD, AgentId, Block, Matrix, bytes_each
+
+
+class Layout(NamedTuple):
+    """In which kind of format numbers are summed, how many of them go up, and how many the word has, down."""
+
+    kind: str
+    up: int
+    down: int
+
+    @property
+    def payload(self) -> int:
+        """Bytes of one sum over one edge of the tree, up and down."""
+        return bytes_each(self.kind) * self.up + bytes_each(WORD) * self.down
+
+
+class Pooled(Protocol):
+    """A method by sums: one word after the other, until one is the last. Made anew after a restart."""
+
+    @property
+    def format(self) -> FixedPoint:
+        """Of the numbers that are summed."""
+
+    def numbers(self, word: Matrix | None) -> Matrix:
+        """This agent's own, at what the latest word says; None before the first."""
+
+    def begin(self) -> Any:
+        """The root's state: a frozen dataclass of named arrays, or None."""
+
+    def decide(self, state: Any, sums: Matrix) -> tuple[Any, Matrix]:
+        """At the root: from the sums to its next state, and to the word."""
+
+    def is_last(self, word: Matrix) -> bool:
+        """Whether this word is the result."""
+
+    def has_converged(self, word: Matrix) -> bool:
+        """Whether it is as good as was asked for."""
+
+
+class Sum:
+    """One sum: the word is the sums themselves, or what the root makes of them.
+
+    Args:
+        numbers: This agent's.
+        decide: From the sums to the word.
+        format: How they are summed.
+    """
+
+    def __init__(
+        self,
+        numbers: Callable[[], Matrix],
+        decide: Callable[[Matrix], Matrix] = lambda sums: sums,
+        format_: FixedPoint = EXACT,
+    ) -> None:
+        self._numbers, self._decide, self.format = numbers, decide, format_
+
+    def numbers(self, word: Matrix | None) -> Matrix:  # noqa: ARG002
+        """Those."""
+        return self._numbers()
+
+    def begin(self) -> None:
+        """Nothing to remember."""
+
+    def decide(self, state: None, sums: Matrix) -> tuple[None, Matrix]:
+        """What the root makes of the sums."""
+        return state, self._decide(sums)
+
+    def is_last(self, word: Matrix) -> bool:  # noqa: ARG002
+        """The first is."""
+        return True
+
+    def has_converged(self, word: Matrix) -> bool:  # noqa: ARG002
+        """Sums are exact."""
+        return True
+
+
+GOES_ON, CONVERGED, GAVE_UP = 0.0, 1.0, 2.0  # what the first number of a solving word says
+FEASIBLE = 1e-9  # what is nearer to the manifold than this is left as it is, with its zeros
+
+
+class Solving:
+    """What main methods by sums have in common: words of how it stands, the residual, ||A||_2^2, and a point."""
+
+    settings = frozenset({"restarts"})
+    is_for_smooth = False
+    default_tolerance = 1e-10
+    default_rounds = 100_000
+
+    def is_last(self, word: Matrix) -> bool:
+        """Whether it holds the answer."""
+        return bool(word[0] != GOES_ON)
+
+    def has_converged(self, word: Matrix) -> bool:
+        """Whether the residual is below the tolerance."""
+        return bool(word[0] == CONVERGED)
+
+    def residual(self, word: Matrix) -> float:
+        """Of the answer."""
+        return float(word[1])
+
+    @staticmethod
+    def size(word: Matrix) -> Matrix:
+        """||A||_2^2, or another bound of the curvature."""
+        return np.asarray(word[2])
+
+    @staticmethod
+    def point(word: Matrix, n: int, p: int) -> Matrix:
+        """Where to evaluate next, or the answer with exact zeros, (n, p)."""
+        return word[3 : 3 + n * p].reshape(n, p)
+
+    @classmethod
+    def answer(cls, word: Matrix, n: int, p: int) -> tuple[Matrix, Matrix]:
+        """X on the manifold, and X with exact zeros: the same once it has converged."""
+        Z = cls.point(word, n, p)
+        return (Z if infeasibility(Z) <= FEASIBLE else polar(Z)), Z
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an agent is in the tree; `heard` are those whose blocks it hears, itself among them, sorted."""
+
+    agent: AgentId
+    depth: int
+    height: int
+    parent: AgentId
+    children: tuple[AgentId, ...]
+    heard: tuple[AgentId, ...]
+
+    @property
+    def rounds(self) -> int:
+        """Of one sum."""
+        return max(1, 2 * self.height)
+
+    def speaks_up(self, r: int) -> bool:
+        """Whether it tells its parent in round r of a sum."""
+        return self.depth > 0 and r == self.height - self.depth
+
+    def speaks_down(self, r: int) -> bool:
+        """Whether it tells its children."""
+        return bool(self.children) and r == self.height + self.depth
+
+    def expected(self, r: int, sender: AgentId, layout: Layout) -> tuple[str, tuple[int, int]]:
+        """The kind and the shape of what a neighbor says in round r of a sum."""
+        if sender in self.children and r == self.height - self.depth - 1:
+            return layout.kind, (1, layout.up)
+        if self.depth > 0 and sender == self.parent and r == self.height + self.depth - 1:
+            return WORD, (1, layout.down)
+        return NOTHING, (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """What an agent has of a sum.
+
+    Attributes:
+        partial: The numbers added so far.
+        word: The latest that it has heard, or said; the root has it before the others.
+        root: At the root, the method's state.
+        told: The word of the last sum that is over, which all have.
+    """
+
+    partial: bytes
+    word: Matrix | None
+    root: Any = None
+    told: Matrix | None = None
+
+
+def decide(method: Pooled, state: Any, partial: bytes) -> tuple[Any, Matrix]:
+    """What the root does once all is added: its next state, and the word.
+
+    Raises:
+        OutOfRangeError: A sum, or what follows from it, is not finite: no word can hold it.
+    """
+    sums = method.format.decode(partial)
+    if np.isfinite(sums).all():
+        state, word = method.decide(state, sums)
+        if np.isfinite(word).all():
+            return state, word
+    raise OutOfRangeError("the sum over all agents is not finite")
+
+
+def pool_step(method: Pooled, place: Place, r: int, state: PoolState, blocks: Sequence[Block]) -> PoolState:
+    """Take round r of a sum: add what the children say, decide, or take over the parent's word."""
+    said = dict(zip(place.heard, blocks, strict=True))
+    partial, word, root = state.partial, state.word, state.root
+    if r == place.height - place.depth - 1:
+        for child in place.children:
+            partial = method.format.add(partial, said[child].numbers)
+    if place.depth == 0 and r == max(place.height - 1, 0):
+        root, word = decide(method, root, partial)
+    if place.depth > 0 and r == place.height + place.depth - 1:
+        word = np.frombuffer(said[place.parent].numbers, dtype="<f8")
+    return PoolState(partial, word, root, state.told)

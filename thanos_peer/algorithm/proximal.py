@@ -1,0 +1,104 @@
+"""The exact method by exact sums: agents sum their gradients at one point, the root of the tree takes the step.
+
+The steps are those of `accelerated`. All agents evaluate where the root's word says, so all hold the same point,
+to the last bit, whatever processor each of them has.
+"""
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from thanos_peer.algorithm import accelerated
+from thanos_peer.algorithm.accelerated import AcceleratedState
+from thanos_peer.algorithm.fixed_point import EXACT, FixedPoint
+from thanos_peer.algorithm.method import Setup
+from thanos_peer.algorithm.pooling import CONVERGED, GAVE_UP, GOES_ON, Layout, Solving
+from thanos_peer.block import Matrix
+
+
+@dataclass(frozen=True)
+class ProximalState(AcceleratedState):
+    """The search from one start, and what came of those before.
+
+    Attributes:
+        sums: How many sums are over.
+        number: Which start this is.
+        best: The best answer of the starts before, (n, p).
+        least: Its objective.
+        best_residual: Its residual.
+    """
+
+    sums: Matrix
+    number: Matrix
+    best: Matrix
+    least: Matrix
+    best_residual: Matrix
+
+
+class Proximal(Solving):
+    """One iteration is one sum."""
+
+    is_for_pca = False
+    finds_start = False
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup, self._shape = setup, setup.start.shape
+        self.format = EXACT if setup.bound is None else FixedPoint.within(2 * setup.bound, setup.d)
+
+    @classmethod
+    def make(cls, setup: Setup) -> "Proximal":
+        """For agents that have found this."""
+        return cls(setup)
+
+    @staticmethod
+    def layout(n: int, p: int, *, is_pca: bool) -> Layout:
+        """f_i and its gradient up; down how it stands, and the next point."""
+        return Layout("int128" if is_pca else EXACT.kind, 1 + n * p, 3 + n * p)
+
+    def numbers(self, word: Matrix | None) -> Matrix:
+        """f_i and its gradient at the point that the root asks for."""
+        f, X = self._setup.f, self._setup.start if word is None else self.point(word, *self._shape)
+        return np.concatenate([[f.value(X)], f.gradient(X).ravel()])
+
+    def begin(self) -> ProximalState:
+        """At the first start."""
+        start = self._setup.start
+        nothing = {"sums": 0.0, "number": 0.0, "best": start, "least": np.inf, "best_residual": np.inf}
+        return ProximalState(
+            **_arrays_of(accelerated.start(start, self._setup.size)),
+            **{name: np.asarray(each) for name, each in nothing.items()},
+        )
+
+    def decide(self, state: ProximalState, sums: Matrix) -> tuple[ProximalState, Matrix]:
+        """One step; or the next start; or the best answer, when all starts are over or there is no time left."""
+        setup = self._setup
+        told = accelerated.tell(state, sums[1:].reshape(self._shape), float(sums[0]), setup.whole)
+        state = replace(state, **_arrays_of(told), sums=state.sums + 1)
+        is_late = state.sums >= setup.most
+        if state.residual > setup.tolerance and not is_late:
+            return state, self._word(GOES_ON, state.residual, state)
+        state = self._with_best(state)
+        if state.number + 1 < setup.restarts and not is_late:
+            anew = accelerated.start(setup.restart(int(state.number) + 1), setup.size)
+            state = replace(state, **_arrays_of(anew), number=state.number + 1)
+            return state, self._word(GOES_ON, state.residual, state)
+        how = CONVERGED if state.best_residual <= setup.tolerance else GAVE_UP
+        return state, np.concatenate([[how, state.best_residual, state.L], state.best.ravel()])
+
+    @staticmethod
+    def _word(how: float, residual: Matrix, state: ProximalState) -> Matrix:
+        known = residual if np.isfinite(residual) else 0.0  # a word holds finite numbers
+        return np.concatenate([[how, known, state.L], state.Y.ravel()])
+
+    def _with_best(self, state: ProximalState) -> ProximalState:
+        """Keep the answer of this start if it is the best so far: one that has converged goes before."""
+        sparse = accelerated.answer(state)[1]
+        objective = float(state.value_before) + self._setup.whole.value(sparse)
+        is_worse = state.residual > self._setup.tolerance >= state.best_residual
+        if is_worse or objective >= state.least:
+            return state
+        return replace(state, best=sparse, least=np.asarray(objective), best_residual=state.residual)
+
+
+def _arrays_of(state: AcceleratedState) -> dict[str, Matrix]:
+    return {field.name: getattr(state, field.name) for field in fields(AcceleratedState)}

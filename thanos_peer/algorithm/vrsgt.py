@@ -1,0 +1,219 @@
+"""VRSGT: DESTINY's round with a gradient from a few samples, whose variance vanishes.
+
+    X+ = W (X - eta D)
+    H  = beta X (X'X - I) + G (3I - X'X)/2 - X sym(X'G)
+    D+ = W D + H+ - H,    D = H at first
+
+where G is the whole gradient of f_i in every `period`-th round, and between
+
+    G+ = G + (gradient from a few samples at X+) - (gradient from the same samples at X).
+
+The difference is small where X moves little, so the noise goes with the steps, and the limit is exact. After Wang
+and Liu, "A variance-reduced stochastic gradient tracking algorithm for decentralized optimization with
+orthogonality constraints" (2023). Of its text only the abstract was at hand. The recursion for G is the usual one
+(SARAH, SPIDER); whether the paper has another is not checked, and neither is its rate O(1/k).
+
+The method needs the samples: it cannot run where an agent kept only its Gram matrix.
+
+The method is stated for g = 0. With a regularizer it minimises f + the Moreau envelope of g with a constant
+sigma, which is our addition: it stops at the smoothing error.
+
+Invariants:
+1. Which samples are drawn follows from the seed, the agent and the round: a restarted agent repeats its bits.
+2. sum_i D_i = sum_i H_i in every round.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thanos_peer.algorithm.method import Received, Sent, Setup, Smooth
+from thanos_peer.algorithm.objectives import SparsePCA
+from thanos_peer.algorithm.regularizers import Regularizer, Zero, envelope_gradient
+from thanos_peer.algorithm.stiefel import infeasibility, norm
+from thanos_peer.algorithm.thanos import descent_direction
+from thanos_peer.block import AgentId, Matrix
+from thanos_peer.errors import ConfigError
+
+STEP = 0.25  # in units of 1 / (the largest Lipschitz constant of an agent's gradient)
+PERIOD = 10
+
+
+@runtime_checkable
+class Sampled(Smooth, Protocol):
+    """A smooth part that is a sum over samples."""
+
+    def sampled_gradient(self, X: Matrix, draw: int) -> Matrix:
+        """The gradient of f_i at X_i as the samples of one draw tell it, (..., n, p): right on average."""
+
+
+class SampledPCA:
+    """Sparse PCA of one agent, with gradients from a few of its samples.
+
+    Args:
+        f: Its objective, which must have kept its samples.
+        agent: Which agent it is, so that agents draw differently.
+        seed: Of all draws.
+        batch: How many samples to draw; by default the square root of how many there are.
+
+    Raises:
+        ConfigError: The objective has a Gram matrix only.
+    """
+
+    def __init__(self, f: SparsePCA, *, agent: AgentId, seed: int, batch: int | None = None) -> None:
+        if f.A is None:
+            raise ConfigError(
+                f"vrsgt draws from the samples, and agent {agent} keeps only their Gram matrix, as they are too"
+                " many; choose another method"
+            )
+        self._f, self._A, self._agent, self._seed = f, f.A, agent, seed
+        self._batch = math.isqrt(f.A.shape[1] - 1) + 1 if batch is None else batch
+
+    def value(self, X: Matrix) -> Matrix:
+        """f(X)."""
+        return np.asarray(self._f.value(X))
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """From all samples."""
+        return self._f.gradient(X)
+
+    def sampled_gradient(self, X: Matrix, draw: int) -> Matrix:
+        """-(m/b) A_B A_B' X for b of m samples."""
+        A = self._A[:, self.drawn(draw)]
+        estimate: Matrix = -(self._A.shape[1] / self._batch) * (A @ (A.T @ X))
+        return estimate
+
+    def drawn(self, draw: int) -> NDArray[np.intp]:
+        """The b samples of a draw, one of them maybe twice.
+
+        The bits of a bit generator stay what they are in every release of numpy; what `Generator` makes of them
+        may not.
+        """
+        bits = np.random.PCG64(np.random.SeedSequence((self._seed, self._agent, draw))).random_raw(self._batch)
+        drawn: NDArray[np.intp] = (bits % np.uint64(self._A.shape[1])).astype(np.intp)
+        return drawn
+
+
+class SampledStack:
+    """Those of several agents, for X of (d, n, p)."""
+
+    def __init__(self, parts: Sequence[Sampled]) -> None:
+        self._parts = parts
+
+    def value(self, X: Matrix) -> Matrix:
+        """f_i(X_i), (d,)."""
+        return np.array([part.value(X_i) for part, X_i in zip(self._parts, X, strict=True)])
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """From all samples, one agent after the other."""
+        return np.array([part.gradient(X_i) for part, X_i in zip(self._parts, X, strict=True)])
+
+    def sampled_gradient(self, X: Matrix, draw: int) -> Matrix:
+        """From each agent's own draw."""
+        return np.array([part.sampled_gradient(X_i, draw) for part, X_i in zip(self._parts, X, strict=True)])
+
+
+@dataclass(frozen=True)
+class VRSGTState:
+    """What an agent carries: X, the tracker D, H, and the estimate G of its gradient, (..., n, p) each."""
+
+    X: Matrix
+    D: Matrix
+    H: Matrix
+    G: Matrix
+
+
+class VRSGT:
+    """The rounds of VRSGT.
+
+    Args:
+        f: The smooth part of the problem, with samples to draw from.
+        g: An agent's share of the regularizer, smoothed with sigma.
+        d: How many agents there are.
+        size: What gradients are measured by: sum_i ||A_i||_2^2, or ||A||_2^2 of all samples.
+        largest: max_i ||A_i||_2^2, where the agents know it. It is at most `size`, which stands in for it: agents
+            whose samples are alike then step up to d times less far than they could.
+        sigma: The smoothing of g; by default 1/size, and of no effect where g = 0.
+        beta: The penalty; by default size/d.
+        step: eta. Too long a step runs in a circle or diverges; by default 0.25 / (largest + 1/sigma), and
+            0.25 / largest where g = 0.
+        period: Every how many rounds all samples are used.
+    """
+
+    state_type = VRSGTState
+    preparation = None
+    settings = frozenset[str]()
+    is_for_smooth = False
+    is_for_pca = False
+    default_tolerance = 1e-6
+    default_rounds = 3000
+
+    def __init__(  # noqa: PLR0913
+        self,
+        f: Sampled,
+        g: Regularizer,
+        *,
+        d: int,
+        size: float,
+        largest: float | None = None,
+        sigma: float | None = None,
+        beta: float | None = None,
+        step: float | None = None,
+        period: int = PERIOD,
+    ) -> None:
+        size = size or 1.0
+        self._f, self._g, self._unit, self._period = f, g, d / size, period
+        self._sigma = 1 / size if sigma is None else sigma
+        self._beta = size / d if beta is None else beta
+        curvature = (largest or size) + (0.0 if isinstance(g, Zero) else 1 / self._sigma)
+        self._step = STEP / curvature if step is None else step
+
+    @classmethod
+    def make(cls, setup: Setup) -> "VRSGT":
+        """For agents that have found this.
+
+        Raises:
+            ConfigError: The objective has no samples to draw from.
+        """
+        if not isinstance(setup.f, Sampled):
+            raise ConfigError("vrsgt draws from the samples, and this objective has no sampled_gradient(X, draw)")
+        return cls(setup.f, setup.g, d=setup.d, size=setup.size or setup.measure)
+
+    def start(self, X: Matrix) -> VRSGTState:
+        """D = H, from all samples."""
+        G = self._f.gradient(X)
+        H = self._direction(X, G)
+        return VRSGTState(X=X, D=H, H=H, G=G)
+
+    def send(self, state: VRSGTState) -> Sent:
+        """X, D and the step."""
+        return Sent(state.X, state.D, np.full(state.X.shape[:-2], self._step))
+
+    def step(self, k: int, state: VRSGTState, received: Received) -> VRSGTState:
+        """One round."""
+        X = received.mix(lambda X, D, eta: X - eta * D)
+        G = self._estimate(k + 1, X, state)
+        H = self._direction(X, G)
+        D = received.mix(lambda _X, D, _eta: D) + (H - state.H)
+        return VRSGTState(X=X, D=D, H=H, G=G)
+
+    def residual(self, k: int, state: VRSGTState, received: Received) -> Matrix:  # noqa: ARG002
+        """The largest of d ||D||_F / size, the mismatch between neighbors, and ||X'X - I||_F."""
+        gradient = self._unit * norm(state.D)
+        return np.maximum(np.maximum(gradient, received.mismatch(state.X)), infeasibility(state.X))
+
+    def answer(self, k: int, state: VRSGTState) -> tuple[Matrix, Matrix]:  # noqa: ARG002
+        """X, which is orthonormal in the limit only, and prox_{sigma,g}(X)."""
+        return state.X, self._g.prox(state.X, self._sigma)
+
+    def _estimate(self, k: int, X: Matrix, state: VRSGTState) -> Matrix:
+        if k % self._period == 0:
+            return self._f.gradient(X)
+        return state.G + (self._f.sampled_gradient(X, k) - self._f.sampled_gradient(state.X, k))
+
+    def _direction(self, X: Matrix, G: Matrix) -> Matrix:
+        return descent_direction(X, G + envelope_gradient(self._g, X, self._sigma), self._beta)
