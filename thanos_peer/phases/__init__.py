@@ -1,0 +1,25 @@
+"""The parts of a run: rounds that sum over a tree, and rounds that mix.
+
+A run goes through its phases one after the other. All agents leave a phase after the same round: because a sum has
+a number of rounds that follows from the graph, because the root of the tree has said that its word is the last, or
+by the stop that they reach together. So nobody has to say that a new one begins. Rounds are counted through: the
+exchange and the wire know of the round alone, and each agent knows from it and from its own past which phase it is
+in. What a phase has found is there for those that follow.
+"""
+
+from thanos_peer.phases.mixing import Mixing
+from thanos_peer.phases.phase import Arrays, Found, Phase, PhaseEnd, Plan, named_arrays
+from thanos_peer.phases.pooling import Pooling, run_sums, too_large
+
+__all__ = [
+    "Arrays",
+    "Found",
+    "Mixing",
+    "Phase",
+    "PhaseEnd",
+    "Plan",
+    "Pooling",
+    "named_arrays",
+    "run_sums",
+    "too_large",
+]

@@ -1,0 +1,184 @@
+"""What a phase is, what it finds, and the plan of all phases of an agent."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from thanos_peer.block import AgentId, Block, Matrix, bytes_each
+
+Arrays: TypeAlias = dict[str, Matrix | bytes]
+Form: TypeAlias = tuple[str, tuple[int, int]]  # the kind and the shape of what a block carries
+
+
+class PhaseEnd(NamedTuple):
+    """How a phase ended: its rounds, and whether its tolerance was reached; None where it has none."""
+
+    name: str
+    rounds: int
+    has_converged: bool | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an agent knows so far; None where it does not know.
+
+    Attributes:
+        over: The phases that are over.
+        count: How many samples there are at all agents together.
+        mean: Of all samples, (n,).
+        variance: Of each feature about it, (n,).
+        size: ||A||_2^2 of all samples, or a bound of it; before `overall` divides them.
+        overall: What all samples are divided by.
+        start: Where the main phase begins, (n, p).
+        agreed: What the main method's own preparation has found.
+        values: The p leading eigenvalues of AA'.
+        final: The last state of the main phase, by name.
+        X: Its answer, (n, p).
+        sparse: Its answer with exact zeros, (n, p).
+        common: The mean of all X, (n, p).
+        common_sparse: The mean of all sparse X, (n, p).
+        total: ||A||_F^2 of all samples.
+        residual: The certified residual of the answer.
+        objective: The value of the whole problem.
+        explained: The share of the variance that each component explains, (p,).
+        sparse_explained: The share that the sparse components explain together.
+    """
+
+    over: tuple[PhaseEnd, ...] = ()
+    count: Matrix | None = None
+    mean: Matrix | None = None
+    variance: Matrix | None = None
+    size: Matrix | None = None
+    overall: Matrix | None = None
+    start: Matrix | None = None
+    agreed: Matrix | None = None
+    values: Matrix | None = None
+    final: Mapping[str, Matrix] | None = None
+    X: Matrix | None = None
+    sparse: Matrix | None = None
+    common: Matrix | None = None
+    common_sparse: Matrix | None = None
+    total: Matrix | None = None
+    residual: Matrix | None = None
+    objective: Matrix | None = None
+    explained: Matrix | None = None
+    sparse_explained: Matrix | None = None
+
+    def end_of(self, name: str) -> PhaseEnd | None:
+        """How a phase ended; None while it has not."""
+        return next((end for end in self.over if end.name == name), None)
+
+
+class Said(NamedTuple):
+    """What a block carries: numbers or matrices, and for whom; None for all."""
+
+    numbers: bytes
+    form: Form
+    eta: float = 0.0
+    to: tuple[AgentId, ...] | None = None
+
+
+class Phase(Protocol):
+    """Some rounds of one agent, counted from 0. `enter` comes first, also when it goes on after a restart."""
+
+    @property
+    def name(self) -> str:
+        """In one word."""
+
+    @property
+    def most(self) -> int:
+        """The largest number of rounds."""
+
+    @property
+    def has_known_rounds(self) -> bool:
+        """Whether the agents have nothing to agree on: no neighbor's announcement ends it."""
+
+    @property
+    def takes_all_rounds(self) -> bool:
+        """Whether it takes `most` rounds, whatever the data."""
+
+    @property
+    def forms(self) -> frozenset[Form]:
+        """What blocks may carry in it."""
+
+    def payload(self, rounds: int) -> int:
+        """The bytes that all agents together send in so many rounds, without the frames around them."""
+
+    def enter(self, found: Found, began: int) -> None:
+        """Get ready, with what earlier phases have found; the phase begins with round `began` of the run."""
+
+    def start(self) -> Any:
+        """The state of its first round."""
+
+    def say(self, r: int, state: Any) -> Said:
+        """What neighbors hear in round r."""
+
+    def expects(self, r: int, sender: AgentId) -> Form:
+        """What a neighbor says in round r."""
+
+    def advance(self, r: int, state: Any, blocks: Sequence[Block]) -> tuple[Any, bool]:
+        """The state of round r + 1, and whether this agent could have ended in round r."""
+
+    def last(self, r: int, state: Any) -> int:
+        """After how many rounds it ends, as far as follows from the state of round r."""
+
+    def conclude(self, r: int, state: Any, *, is_agreed: bool) -> Found:
+        """What is known after it, from the state of its last round, and whether the agents agreed to stop."""
+
+    def answer(self, r: int, state: Any) -> tuple[Matrix, Matrix]:
+        """X of a main phase, and X with exact zeros."""
+
+    def arrays(self, state: Any) -> Arrays:
+        """A state by name."""
+
+    def restored(self, arrays: Arrays) -> Any:
+        """The state of these arrays."""
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether it can begin at any X, another one at each agent."""
+
+    def restart(self, X: Matrix) -> Any:
+        """Begin at this X."""
+
+
+KEPT_BYTES = 32 * 2**20  # of blocks that may be asked for again
+FEWEST_KEPT = 4  # however large the blocks
+
+
+class Plan(NamedTuple):
+    """The phases of an agent, in order, and which of them is the main one."""
+
+    phases: tuple[Phase, ...]
+    main: int
+
+    @property
+    def forms(self) -> frozenset[Form]:
+        """What blocks may carry in any of them."""
+        return frozenset[Form]().union(*(phase.forms for phase in self.phases))
+
+    @property
+    def blocks_kept(self) -> int:
+        """How many rounds a peer may be ahead of its disk, and its neighbors keep their blocks for it."""
+        return max(FEWEST_KEPT, KEPT_BYTES // max(1, *(size_of_form(form) for form in self.forms)))
+
+
+def size_of_form(form: Form) -> int:
+    """Bytes of what a block carries, with numbers of eight bytes where they are no whole ones."""
+    kind, (rows, columns) = form
+    return bytes_each(kind) * rows * columns
+
+
+def named_arrays(state: Any) -> dict[str, Matrix]:
+    """The arrays of a dataclass by name."""
+    return {field.name: getattr(state, field.name) for field in fields(state)}
+
+
+def little_endian(matrix: Matrix) -> bytes:
+    """Row by row, as float64."""
+    return matrix.astype("<f8", copy=False).tobytes()
+
+
+def with_end(found: Found, end: PhaseEnd) -> Found:
+    """The same, after one more phase."""
+    return replace(found, over=(*found.over, end))

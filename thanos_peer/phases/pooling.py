@@ -1,0 +1,215 @@
+"""A phase in which agents sum over a tree."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from thanos_peer.algorithm.fixed_point import OutOfRangeError
+from thanos_peer.algorithm.pooling import Layout, Place, Pooled, PoolState, decide, pool_step
+from thanos_peer.block import NOTHING, WORD, AgentId, Block, Matrix
+from thanos_peer.errors import DataFileError
+from thanos_peer.phases.phase import Arrays, Form, Found, PhaseEnd, Said, little_endian, named_arrays, with_end
+from thanos_peer.topology.graph import Graph
+
+
+class Pooling:
+    """All agents sum their numbers over the tree, once or until the root's word is the last.
+
+    Args:
+        name: What for.
+        agent: Whose phase this is.
+        graph: Whose tree.
+        layout: What is sent.
+        most: The largest number of sums.
+        prepare: From earlier findings to what is summed.
+        conclude: From earlier findings and the last word to later ones.
+        answer: From the latest word to X and the sparse X, for a main phase.
+    """
+
+    def __init__(  # noqa: PLR0913 - named, each of them needed
+        self,
+        name: str,
+        *,
+        agent: AgentId,
+        graph: Graph,
+        layout: Layout,
+        prepare: Callable[[Found], Pooled],
+        conclude: Callable[[Found, Matrix], Found],
+        most: int = 1,
+        has_tolerance: bool = False,
+        answer: Callable[[Found, Matrix | None], tuple[Matrix, Matrix]] | None = None,
+    ) -> None:
+        tree = graph.tree
+        self.name, self.prepare, self.conclude_from = name, prepare, conclude
+        self.layout, self.d, self._answer, self._has_tolerance = layout, graph.d, answer, has_tolerance
+        self.place = Place(
+            agent,
+            tree.depths[agent],
+            tree.height,
+            tree.parents[agent],
+            tree.children(agent),
+            tuple(sorted((*graph.neighbors[agent], agent))),
+        )
+        self.most = most * self.place.rounds
+        self._found = Found()
+        self.method: Pooled
+
+    @property
+    def has_known_rounds(self) -> bool:
+        """One sum has; of several the root says which is the last, and nobody else."""
+        return True
+
+    @property
+    def takes_all_rounds(self) -> bool:
+        """One sum does."""
+        return self.most == self.place.rounds
+
+    @property
+    def can_restart(self) -> bool:
+        """All agents are at the same X, or the sum means nothing."""
+        return False
+
+    @property
+    def forms(self) -> frozenset[Form]:
+        """Sums, words, and nothing."""
+        layout = self.layout
+        return frozenset({(layout.kind, (1, layout.up)), (WORD, (1, layout.down)), (NOTHING, (0, 0))})
+
+    def payload(self, rounds: int) -> int:
+        """Numbers up, and a word down, each edge of the tree."""
+        sums = rounds // self.place.rounds
+        return sums * (self.d - 1) * self.layout.payload
+
+    def enter(self, found: Found, began: int) -> None:  # noqa: ARG002
+        """Make what is summed."""
+        self._found = found
+        self.method = self.prepare(found)
+
+    def start(self) -> PoolState:
+        """This agent's own numbers."""
+        return PoolState(self.own(None), None, self.method.begin() if self.place.depth == 0 else None)
+
+    def restart(self, X: Matrix) -> PoolState:  # noqa: ARG002 - see `can_restart`
+        """From the beginning."""
+        return self.start()
+
+    def own(self, word: Matrix | None) -> bytes:
+        """Its numbers for the next sum.
+
+        Raises:
+            DataFileError: One of them is too large for a sum.
+        """
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return self.method.format.encode(self.method.numbers(word), self.d)
+        except OutOfRangeError as error:
+            raise DataFileError(
+                f"the samples of peer {self.place.agent} are too large: in phase {self.name} it has a number that "
+                f"cannot be summed, {error}; scale the samples of all peers down"
+            ) from error
+
+    def say(self, r: int, state: PoolState) -> Said:
+        """The sum so far to the parent, or the word to the children, or nothing."""
+        r, place = r % self.place.rounds, self.place
+        if place.speaks_up(r):
+            return Said(state.partial, (self.layout.kind, (1, self.layout.up)), to=(place.parent,))
+        if place.speaks_down(r) and state.word is not None:
+            return Said(little_endian(state.word), (WORD, (1, self.layout.down)), to=place.children)
+        return Said(b"", (NOTHING, (0, 0)))
+
+    def expects(self, r: int, sender: AgentId) -> Form:
+        """What follows from the tree."""
+        return self.place.expected(r % self.place.rounds, sender, self.layout)
+
+    def advance(self, r: int, state: PoolState, blocks: Sequence[Block]) -> tuple[PoolState, bool]:
+        """One round of a sum; after its last one the next sum begins, unless this was the last.
+
+        Raises:
+            DataFileError: What the root found is not finite, or this agent's next numbers are too large.
+        """
+        with too_large():
+            state = pool_step(self.method, self.place, r % self.place.rounds, state, blocks)
+        if (r + 1) % self.place.rounds == 0:
+            is_over = r + 1 >= self.last(r + 1, state)
+            own = state.partial if is_over else self.own(state.word)
+            state = PoolState(own, state.word, state.root, told=state.word)
+        return state, False
+
+    def last(self, r: int, state: PoolState) -> int:
+        """With the sum whose word is the last."""
+        if state.word is not None and r > 0 and self.method.is_last(state.word):
+            sums = (r - 1) // self.place.rounds + 1
+            return min(self.most, sums * self.place.rounds)
+        return self.most
+
+    def conclude(self, r: int, state: PoolState, *, is_agreed: bool) -> Found:  # noqa: ARG002
+        """What follows from the last word."""
+        return self.concluded(self._found, r, self._last_word(state))
+
+    def concluded(self, found: Found, rounds: int, word: Matrix) -> Found:
+        """The same, for those who see all agents."""
+        converged = self.method.has_converged(word) if self._has_tolerance else None
+        return with_end(self.conclude_from(found, word), PhaseEnd(self.name, rounds, converged))
+
+    def _last_word(self, state: PoolState) -> Matrix:
+        assert state.word is not None, "the root has spoken"  # noqa: S101
+        return state.word
+
+    def answer(self, r: int, state: PoolState) -> tuple[Matrix, Matrix]:  # noqa: ARG002
+        """As the last word says that all have."""
+        return self.answer_of(self._found, state.told)
+
+    def answer_of(self, found: Found, word: Matrix | None) -> tuple[Matrix, Matrix]:
+        """The same, for those who see all agents."""
+        assert self._answer is not None, "this is a main phase"  # noqa: S101
+        return self._answer(found, word)
+
+    def arrays(self, state: PoolState) -> Arrays:
+        """The root's by the names of its own state."""
+        known: Arrays = {"partial": state.partial}
+        if state.word is not None:
+            known["word"] = state.word
+        if state.told is not None:
+            known["told"] = state.told
+        if state.root is not None:
+            known |= {f"root.{name}": array for name, array in named_arrays(state.root).items()}
+        return known
+
+    def restored(self, arrays: Arrays) -> PoolState:
+        """As it was."""
+        partial, word, told = arrays["partial"], arrays.get("word"), arrays.get("told")
+        assert isinstance(partial, bytes)  # noqa: S101
+        root = {name.removeprefix("root."): each for name, each in arrays.items() if name.startswith("root.")}
+        state = type(self.method.begin())(**root) if root else None
+        return PoolState(
+            partial,
+            word if isinstance(word, np.ndarray) else None,
+            state,
+            told if isinstance(told, np.ndarray) else None,
+        )
+
+
+def run_sums(phases: Sequence[Pooling], found: Found) -> Found:
+    """The phase of all agents at once, for those who see all of them: the same bits, without the rounds."""
+    for phase in phases:
+        phase.enter(found, 0)
+    root = next(phase for phase in phases if phase.place.depth == 0)
+    method, state, word, sums = root.method, root.method.begin(), None, 0
+    while word is None or (not method.is_last(word) and sums * root.place.rounds < root.most):
+        partial = phases[0].own(word)
+        for phase in phases[1:]:
+            partial = method.format.add(partial, phase.own(word))
+        with too_large():
+            state, word = decide(method, state, partial)
+        sums += 1
+    return root.concluded(found, sums * root.place.rounds, word)
+
+
+@contextlib.contextmanager
+def too_large() -> Iterator[None]:
+    """Say it in the user's words where a sum is beyond double precision."""
+    try:
+        yield
+    except OutOfRangeError as error:
+        raise DataFileError("all samples together are too large for double precision: scale them down") from error
