@@ -130,7 +130,7 @@ class Instance:
         if overall not in self._divided:
             found = replace(self.found, overall=np.array(overall))
             both = zip(self.local_problems, self.shares, strict=True)
-            own = tuple(replace(local, f=share.objective(found)) for local, share in both)
+            own = tuple(replace(local, f=share.own.objective(found)) for local, share in both)
             self._divided[overall] = replace(self, local_problems=own, found=found)
         return self._divided[overall]
 
@@ -171,7 +171,7 @@ def assemble(topology: Topology, data: Sequence[Moments | Objective]) -> Instanc
     if len(pcas) == len(shares) and all(f.variance() == 0 for f in pcas):
         raise DataFileError(NOTHING_LEFT)
     g = prepared[0].g
-    locals_ = tuple(LocalProblem(i, share.objective(found), g) for i, share in enumerate(shares))
+    locals_ = tuple(LocalProblem(i, share.own.objective(found), g) for i, share in enumerate(shares))
     return Instance(topology, locals_, prepared[0].start, tuple(shares), found)
 
 

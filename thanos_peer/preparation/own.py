@@ -1,0 +1,122 @@
+"""What one agent has of its own: its samples, as far as the network has prepared them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from thanos_peer.algorithm.fixed_point import EXACT
+from thanos_peer.algorithm.objectives import Objective, SparsePCA
+from thanos_peer.algorithm.pooling import Layout, Pooled
+from thanos_peer.block import AgentId, Matrix
+from thanos_peer.phases import Found, Pooling
+from thanos_peer.samples import Moments
+from thanos_peer.topology import Topology
+from thanos_peer.topology.sections import FileData
+
+NOTHING_LEFT = (
+    "all samples of all peers are nothing but zeros, once they are centered and scaled if they are to be: there "
+    "is nothing to explain; check what the files hold"
+)
+
+
+class Own:
+    """One agent's data, and its sums over the network.
+
+    Args:
+        topology: What all agree on.
+        agent: Which agent.
+        data: What its samples amount to; or its objective, where nothing is to be done to it.
+    """
+
+    def __init__(self, topology: Topology, agent: AgentId, data: Moments | Objective) -> None:
+        self.topology, self.agent, self.data = topology, agent, data
+        self.d, self.shape = topology.d, (topology.problem.n, topology.problem.p)
+        self._made: tuple[list[bytes], Objective] | None = None  # the last f_i, and what it was made with
+
+    @property
+    def is_pca(self) -> bool:
+        """Whether the objective is sparse PCA."""
+        return self.topology.problem.objective is None
+
+    @property
+    def tells_sums(self) -> bool:
+        """Whether there are phases in which neighbors are told its sums and sums of squares."""
+        data = self.topology.problem.data
+        return isinstance(data, FileData) and (data.center or data.scale)
+
+    def sum(
+        self,
+        name: str,
+        count: int,
+        words: int,
+        prepare: Callable[[Found], Pooled],
+        conclude: Callable[[Found, Matrix], Found],
+    ) -> Pooling:
+        """A phase of one sum of so many numbers, and a word of so many."""
+        return Pooling(
+            name,
+            agent=self.agent,
+            graph=self.topology.graph,
+            layout=Layout(EXACT.kind, count, words),
+            prepare=prepare,
+            conclude=conclude,
+        )
+
+    def objective(self, found: Found) -> Objective:
+        """f_i, of samples centered and scaled by what has been found so far."""
+        if not isinstance(self.data, Moments):
+            return self.data
+        used = [
+            np.asarray(each).tobytes() for each in (found.mean, found.variance, found.overall) if each is not None
+        ]
+        if self._made is None or self._made[0] != used:
+            self._made = used, self._prepared(self.data, found)
+        return self._made[1]
+
+    def _prepared(self, moments: Moments, found: Found) -> SparsePCA:
+        center, unit = applied(self.topology, found)
+        if found.overall is not None:
+            unit = float(found.overall) * (np.ones(self.shape[0]) if unit is None else unit)
+        with np.errstate(over="ignore", invalid="ignore"):  # found where the first numbers are not finite
+            spread = moments.about(center, unit)
+        return SparsePCA(spread.A, spread.gram)
+
+    def pca(self, found: Found) -> SparsePCA:
+        """The same, where it is sparse PCA."""
+        objective = self.objective(found)
+        assert isinstance(objective, SparsePCA), "checked when the file was loaded"  # noqa: S101
+        return objective
+
+    def moments(self) -> Moments:
+        """What its file amounts to."""
+        assert isinstance(self.data, Moments)  # noqa: S101 - these phases are there for files only
+        return self.data
+
+    def divided(self, found: Found, square: Matrix) -> Found:
+        """What all samples are divided by, if the file says so."""
+        is_divided = getattr(self.topology.problem.data, "overall", None) == "auto"
+        return replace(found, overall=np.sqrt(square)) if is_divided else found
+
+    @staticmethod
+    def in_units(found: Found, number: Matrix | None) -> float | None:
+        """A squared norm of the samples as they are minimised with, as far as it is known."""
+        return (
+            None
+            if number is None
+            else float(number) / (1.0 if found.overall is None else float(found.overall)) ** 2
+        )
+
+
+def applied(topology: Topology, found: Found) -> tuple[Matrix | None, Matrix | None]:
+    """What was taken away from all samples, and what they were divided by then, by column; None for nothing."""
+    data = topology.problem.data
+    if not isinstance(data, FileData):
+        return None, None
+    return found.mean if data.center else None, np.sqrt(known(found.variance)) if data.scale else None
+
+
+def known(found: Matrix | None) -> Matrix:
+    """What an earlier phase has found."""
+    assert found is not None, "the phase that finds it comes before"  # noqa: S101
+    return found

@@ -1,0 +1,83 @@
+"""The mean, the spread and the size of all samples, by sums."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from thanos_peer.algorithm.pooling import Pooled, Sum
+from thanos_peer.block import Matrix
+from thanos_peer.errors import DataFileError
+from thanos_peer.phases import Found, Phase
+from thanos_peer.preparation.own import NOTHING_LEFT, Own, known
+from thanos_peer.rules import needs_size
+from thanos_peer.samples import name_of
+from thanos_peer.topology.sections import DestinyStart, FileData, LeadingStart
+
+NO_SPREAD = 16 * float(np.finfo(np.float64).eps)  # of its mean: no agent knows a constant any better
+
+
+class Scaling:
+    """Phases `mean` and `spread`, where samples are to be centered or scaled, and `size`, where that is needed."""
+
+    def __init__(self, own: Own) -> None:
+        self._own = own
+
+    def phases(self) -> list[Phase]:
+        """Those that the topology needs."""
+        n, phases = self._own.shape[0], list[Phase]()
+        if self._own.tells_sums:
+            phases.append(self._own.sum("mean", n + 1, n + 1, self._mean_sum, _find_mean))
+            phases.append(self._own.sum("spread", n, n, self._spread_sum, self._find_spread))
+        if needs_size(self._own.topology):
+            phases.append(self._own.sum("size", 2, 2, self._size_sum, self._find_size))
+        return phases
+
+    def _mean_sum(self, found: Found) -> Pooled:  # noqa: ARG002
+        """The count, and the sum of each feature; the root divides."""
+        moments = self._own.moments()
+        return Sum(
+            lambda: np.concatenate([[moments.count], moments.count * moments.mean]),
+            lambda sums: np.concatenate([sums[:1], sums[1:] / sums[0]]),
+        )
+
+    def _spread_sum(self, found: Found) -> Pooled:
+        return Sum(lambda: self._own.moments().squares_about(found.mean))
+
+    def _find_spread(self, found: Found, squares: Matrix) -> Found:
+        variance = np.maximum(squares / known(found.count), 0.0)
+        data = self._own.topology.problem.data
+        is_constant = np.sqrt(variance) <= NO_SPREAD * np.abs(known(found.mean))
+        if isinstance(data, FileData) and data.scale and is_constant.any():
+            name = name_of(int(np.argmax(is_constant)), self._own.moments().features)
+            raise DataFileError(
+                f"{name} is the same in all samples of all peers, up to {NO_SPREAD:.0e} of its mean, and cannot "
+                "be scaled: leave it out of every file, subtract the same number from it in every file if it does "
+                "vary, or set problem.data.scale = false"
+            )
+        if isinstance(data, FileData) and data.center and is_constant.all():
+            raise DataFileError(NOTHING_LEFT)
+        return replace(found, variance=variance)
+
+    def _size_sum(self, found: Found) -> Pooled:
+        f = self._own.pca(found)
+        return Sum(lambda: np.array([f.lipschitz(), f.variance()]))
+
+    def _find_size(self, found: Found, sums: Matrix) -> Found:
+        """The sum of all ||A_i||_2^2, a bound of ||A||_2^2, which the leading vectors replace by the thing itself.
+
+        ||A||_F^2 does not depend on who has which samples, so that is what they are divided by where the leading
+        vectors are not looked for. Before a search by DESTINY they are divided by the bound.
+        """
+        size, total = sums
+        if not size > 0:
+            raise DataFileError(NOTHING_LEFT)
+        if not (np.isfinite(size) and np.isfinite(total)):
+            raise DataFileError("all samples together are too large for double precision: scale them down")
+        found, start = replace(found, size=size, total=total), self._own.topology.algorithm.start
+        if isinstance(start, LeadingStart):
+            return found
+        return self._own.divided(found, size if isinstance(start, DestinyStart) else total)
+
+
+def _find_mean(found: Found, word: Matrix) -> Found:
+    return replace(found, count=word[0], mean=word[1:])

@@ -1,0 +1,201 @@
+"""One agent's share of the work: its phases, and the main one of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from thanos_peer.algorithm.largest import Largest
+from thanos_peer.algorithm.method import Setup
+from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.objectives import Objective, SparsePCA
+from thanos_peer.algorithm.polynomial import distinct_eigenvalues
+from thanos_peer.algorithm.proximal_tracking import Agreement
+from thanos_peer.algorithm.regularizers import Regularizer, Zero
+from thanos_peer.algorithm.ritz import leading_of
+from thanos_peer.block import AgentId, Matrix
+from thanos_peer.phases import Found, Mixing, Phase, Plan, Pooling, run_sums
+from thanos_peer.preparation.own import Own
+from thanos_peer.preparation.scaling import Scaling
+from thanos_peer.preparation.start import Start
+from thanos_peer.preparation.verdict import Verdict
+from thanos_peer.rules import parameters_of, regularizer_of, restart_of, share_of_regularizer, start_of
+from thanos_peer.samples import Moments
+from thanos_peer.topology import Topology
+from thanos_peer.topology.sections import LeadingStart
+
+MOST_GIVEN_AWAY = 2  # numbers that follow from their sum and their sum of squares
+
+
+class Share:
+    """One agent's share of the work.
+
+    Args:
+        topology: What all agree on.
+        agent: Which agent.
+        data: What its samples amount to; or its objective, where nothing is to be done to it.
+        g: Its regularizer; None for its share of the one in the topology.
+    """
+
+    def __init__(
+        self, topology: Topology, agent: AgentId, data: Moments | Objective, g: Regularizer | None = None
+    ) -> None:
+        self.own = Own(topology, agent, data)
+        self._topology, self._shape = topology, self.own.shape
+        self._g = share_of_regularizer(topology) if g is None else g
+
+    @property
+    def samples(self) -> str:
+        """The digest of its samples; empty where they follow from the topology."""
+        return getattr(self.own.data, "digest", "")
+
+    @property
+    def samples_given_away(self) -> int:
+        """How many samples can be computed from what neighbors are told: all of one or two, else none for sure."""
+        count = self.own.data.count if self.own.tells_sums and isinstance(self.own.data, Moments) else 0
+        return count if count <= MOST_GIVEN_AWAY else 0
+
+    def plan(self) -> Plan:
+        """Its phases, in order."""
+        before = Scaling(self.own).phases()
+        if not self.finds_start_itself:
+            before += Start(self.own).phases()
+        if (preparation := getattr(MIXING.get(self._topology.method), "preparation", None)) is not None:
+            before.append(self._agreement_phase(preparation))
+        return Plan((*before, self._main_phase(), *Verdict(self.own).phases()), len(before))
+
+    @property
+    def finds_start_itself(self) -> bool:
+        """Whether the leading vectors are wanted, and follow from what the method sums anyway."""
+        return self._method_finds_start and isinstance(self._topology.algorithm.start, LeadingStart)
+
+    @property
+    def _method_finds_start(self) -> bool:
+        """Whether the leading vectors follow from what the method sums anyway."""
+        return getattr(SUMMING.get(self._topology.method), "finds_start", False)
+
+    def _agreement_phase(self, preparation: type[Agreement] | type[Largest]) -> Pooling:
+        return Pooling(
+            "agreement",
+            agent=self.own.agent,
+            graph=self._topology.graph,
+            layout=preparation.layout(*self._shape, self.own.d),
+            prepare=lambda found: preparation(self.prepare_main(found)),
+            conclude=lambda found, word: replace(found, agreed=word),
+        )
+
+    def _main_phase(self) -> Phase:
+        name = self._topology.method
+        if name in SUMMING:
+            method = SUMMING[name]
+            return Pooling(
+                name,
+                agent=self.own.agent,
+                graph=self._topology.graph,
+                layout=method.layout(*self._shape, is_pca=self.own.is_pca),
+                most=max(1, self._topology.max_rounds // self._topology.graph.tree.rounds),
+                has_tolerance=True,
+                prepare=lambda found: method.make(self.prepare_main(found)),
+                conclude=self._find_pooled,
+                answer=self._pooled_answer,
+            )
+        return Mixing(
+            name,
+            agent=self.own.agent,
+            graph=self._topology.graph,
+            shape=self._shape,
+            most=self._topology.max_rounds,
+            tolerance=self._topology.tolerance,
+            method=MIXING[name].make,
+            prepare=self.prepare_main,
+            conclude=_keep_result,
+            itemsize=self._topology.itemsize,
+        )
+
+    def prepare_main(self, found: Found) -> Setup:
+        """What is minimised, by which rules, and from where."""
+        topology = self._topology
+        size = self.own.in_units(found, found.size)
+        start = start_of(topology) if found.start is None else found.start
+        f = self.own.objective(found)
+        if topology.problem.own_code():  # what the verdict needs shall fail now, or not at all
+            f.value(start)
+            self._g.value(start)
+        return Setup(
+            f=f,
+            g=self._g,
+            whole=regularizer_of(topology, mu=topology.problem.mu or 0.0),
+            d=self.own.d,
+            start=start,
+            parameters=lambda: parameters_of(topology, size),
+            size=size,
+            measure=self._measure(found),
+            bound=self.own.in_units(found, found.total),
+            tolerance=topology.tolerance,
+            most=max(1, topology.max_rounds // topology.graph.tree.rounds),
+            finds_start=self.finds_start_itself,
+            agreed=found.agreed,
+            spectrum=lambda: distinct_eigenvalues(topology.graph.matrix()),
+            diameter=topology.graph.diameter,
+            restarts=topology.algorithm.restarts,
+            restart=lambda number: restart_of(topology, number),
+            divides=getattr(topology.problem.data, "overall", None) == "auto" and found.overall is None,
+        )
+
+    def _measure(self, found: Found) -> float:
+        """What a gradient is compared with: the smallest eigenvalue that matters, where it is known, and mu.
+
+        Trailing eigenvalues may be tiny beside the first: a gradient that is small beside that one says nothing of
+        their vectors.
+        """
+        if found.values is None:
+            return 1.0
+        smallest = max(float(found.values[-1]), 1e-12 * float(found.values[0]))
+        return (self.own.in_units(found, np.asarray(smallest)) or 1.0) + (self._topology.problem.mu or 0.0)
+
+    def _pooled_answer(self, found: Found, word: Matrix | None) -> tuple[Matrix, Matrix]:
+        method = SUMMING[self._topology.method]
+        if word is None:
+            start = start_of(self._topology) if found.start is None else found.start
+            return start, start
+        return method.answer(word, *self._shape)
+
+    def _find_pooled(self, found: Found, word: Matrix) -> Found:
+        method = SUMMING[self._topology.method].make(self.prepare_main(found))
+        X, sparse = method.answer(word, *self._shape)
+        final = {"residual": np.asarray(method.residual(word))}
+        found = replace(found, X=X, sparse=sparse, common=X, final=final)
+        if self._method_finds_start:
+            size = method.size(word) * (1.0 if found.overall is None else found.overall**2)
+            found = replace(found, size=size)
+            if found.overall is None:
+                found = self.own.divided(found, size)
+        return found
+
+
+def pooled_findings(topology: Topology, shares: Sequence[Share]) -> Found:
+    """What the phases before the main one would find, for somebody who sees all agents: to compare with."""
+    found = Found()
+    plans = [share.plan() for share in shares]
+    for phases in zip(*(plan.phases[: plan.main] for plan in plans), strict=True):
+        sums = [phase for phase in phases if isinstance(phase, Pooling)]
+        if sums:
+            found = run_sums(sums, found)
+        else:
+            pooled = SparsePCA.pooled([share.own.pca(found) for share in shares])
+            found = replace(found, start=pooled.leading(topology.problem.p))
+    if shares[0].finds_start_itself:
+        gram = SparsePCA.pooled([share.own.pca(found) for share in shares]).whole_gram()
+        start, values = leading_of(gram, start_of(topology))
+        found = shares[0].own.divided(replace(found, start=start, values=values, size=values[0]), values[0])
+    return found
+
+
+def outline(topology: Topology) -> Plan:
+    """The phases of any agent, without its data: to see their names and rounds."""
+    return Share(topology, 0, SparsePCA(None), Zero()).plan()
+
+
+def _keep_result(found: Found, arrays: Mapping[str, Matrix], answer: tuple[Matrix, Matrix]) -> Found:
+    X, sparse = answer
+    return replace(found, final=dict(arrays), X=X, sparse=sparse)

@@ -1,0 +1,106 @@
+"""Where the agents begin, if they have to find it: the leading singular vectors of all samples."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from thanos_peer.algorithm.leading import Leading
+from thanos_peer.algorithm.method import Setup
+from thanos_peer.algorithm.pooling import Pooled, Sum
+from thanos_peer.algorithm.regularizers import Zero
+from thanos_peer.algorithm.ritz import TIE, leading_vectors
+from thanos_peer.algorithm.schedules import ConstantSmoothing, ConstantStep, Parameters
+from thanos_peer.algorithm.stiefel import polar
+from thanos_peer.algorithm.thanos import Destiny
+from thanos_peer.block import Matrix
+from thanos_peer.phases import Found, Mixing, Phase, Pooling
+from thanos_peer.preparation.own import Own, known
+from thanos_peer.rules import start_of
+from thanos_peer.topology.sections import DestinyStart, LeadingStart
+
+CAREFUL = 1 / 8  # of the step that samples of norm 1 would allow a single agent
+
+
+class Start:
+    """Phase `leading`, or `subspace` and `rotation`."""
+
+    def __init__(self, own: Own) -> None:
+        self._own = own
+
+    def phases(self) -> list[Phase]:
+        """Those that the topology needs."""
+        start, (n, p) = self._own.topology.algorithm.start, self._own.shape
+        if isinstance(start, LeadingStart):
+            return [self._leading_phase()]
+        if isinstance(start, DestinyStart):
+            rotation = self._own.sum("rotation", p * p, p + n * p, self._rotation_sum, self._find_rotation)
+            return [self._subspace_phase(start), rotation]
+        return []
+
+    def _leading_phase(self) -> Pooling:
+        n, p = self._own.shape
+        return Pooling(
+            "leading",
+            agent=self._own.agent,
+            graph=self._own.topology.graph,
+            layout=Leading.layout(n, p),
+            most=Leading.most(n, p),
+            prepare=self._leading,
+            conclude=self._find_leading,
+        )
+
+    def _subspace_phase(self, start: DestinyStart) -> Mixing:
+        return Mixing(
+            "subspace",
+            agent=self._own.agent,
+            graph=self._own.topology.graph,
+            shape=self._own.shape,
+            most=start.max_rounds,
+            tolerance=max(start.tolerance, self._own.topology.least_tolerance),
+            method=Destiny.make,
+            prepare=self._prepare_subspace,
+            conclude=lambda found, arrays, _: replace(found, start=arrays["X"]),
+            itemsize=self._own.topology.itemsize,
+        )
+
+    def _leading(self, found: Found) -> Leading:
+        start = start_of(self._own.topology)
+        return Leading(self._own.pca(found), start, float(known(found.total)), self._own.d)
+
+    def _find_leading(self, found: Found, word: Matrix) -> Found:
+        method = self._leading(found)
+        values = method.values(word)
+        return self._own.divided(
+            replace(found, start=method.vectors(word), values=values, size=values[0]), values[0]
+        )
+
+    def _prepare_subspace(self, found: Found) -> Setup:
+        """Problem (1) without g, with rules and a measure of gradients that suit samples of this size."""
+        size = self._own.in_units(found, found.size) or 1.0
+        step = ConstantStep(CAREFUL * self._own.d / size)  # Barzilai-Borwein steps wander where shares are unequal
+        return Setup(
+            f=self._own.objective(found),
+            g=Zero(),
+            whole=Zero(),
+            d=self._own.d,
+            start=start_of(self._own.topology),
+            parameters=lambda: Parameters(size / self._own.d, step, ConstantSmoothing(1.0)),
+            measure=1.0 if found.overall is not None else size,
+        )
+
+    def _rotation_sum(self, found: Found) -> Pooled:
+        basis = polar(known(found.start))
+        p = self._own.shape[1]
+
+        def decide(sums: Matrix) -> Matrix:
+            vectors, values = leading_vectors(basis, sums.reshape(p, p), start_of(self._own.topology), tie=TIE)
+            return np.concatenate([values, vectors.ravel()])
+
+        return Sum(lambda: self._own.pca(found).captured(basis).ravel(), decide)
+
+    def _find_rotation(self, found: Found, word: Matrix) -> Found:
+        p = self._own.shape[1]
+        overall = 1.0 if found.overall is None else float(found.overall)
+        values = overall**2 * word[:p]
+        start = word[p:].reshape(self._own.shape)
+        return self._own.divided(replace(found, start=start, values=values, size=values[0]), values[0])

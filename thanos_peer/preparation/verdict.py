@@ -1,0 +1,97 @@
+"""What the agents have come to, and what it is worth."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from thanos_peer.algorithm.measures import certificate
+from thanos_peer.algorithm.methods import MIXING
+from thanos_peer.algorithm.objectives import SparsePCA
+from thanos_peer.algorithm.pooling import Pooled, Sum
+from thanos_peer.algorithm.stiefel import orthonormal_basis, polar
+from thanos_peer.block import Matrix
+from thanos_peer.errors import DataFileError
+from thanos_peer.phases import Found, Phase
+from thanos_peer.preparation.own import NOTHING_LEFT, Own, known
+from thanos_peer.rules import regularizer_of
+from thanos_peer.topology.sections import FileData
+
+
+class Verdict:
+    """Phase `consensus`, where the method leaves each agent its own X, and phase `verdict`."""
+
+    def __init__(self, own: Own) -> None:
+        self._own = own
+
+    @property
+    def _is_mixed(self) -> bool:
+        """Whether each agent has its own X, off the manifold by a little."""
+        return self._own.topology.method in MIXING
+
+    def phases(self) -> list[Phase]:
+        """Those that the topology needs."""
+        if not isinstance(self._own.topology.problem.data, FileData):
+            return []
+        (n, p), phases = self._own.shape, list[Phase]()
+        if self._is_mixed:
+            phases.append(
+                self._own.sum("consensus", 2 * n * p, 2 * n * p, self._consensus_sum, self._find_consensus)
+            )
+        count = n * p + p + 2
+        phases.append(self._own.sum("verdict", count, count, self._verdict_sum, self._find_verdict))
+        return phases
+
+    def _consensus_sum(self, found: Found) -> Pooled:
+        """X and its sparse form: the mean is zero where all are."""
+        return Sum(
+            lambda: np.concatenate([known(found.X).ravel(), known(found.sparse).ravel()]),
+            lambda sums: sums / self._own.d,
+        )
+
+    def _find_consensus(self, found: Found, word: Matrix) -> Found:
+        common, sparse = word.reshape(2, *self._own.shape)
+        return replace(found, common=common, common_sparse=sparse)
+
+    def _common_sparse(self, found: Found) -> Matrix:
+        """The answer with exact zeros, as one."""
+        return known(found.sparse if found.common_sparse is None else found.common_sparse)
+
+    def _verdict_sum(self, found: Found) -> Pooled:
+        """At the nearest point of the manifold: the gradient of f_i; f_i or, of PCA, what each column captures.
+
+        Of PCA also ||A_i||_F^2, and what the sparse X captures.
+        """
+        f, nearest = self._own.objective(found), self._nearest(found)
+
+        def numbers() -> Matrix:
+            worth = np.zeros(self._own.shape[1] + 2)
+            if isinstance(f, SparsePCA):
+                worth[:-2] = np.diag(f.captured(nearest))
+                worth[-2:] = f.variance(), np.trace(f.captured(orthonormal_basis(self._common_sparse(found))))
+            else:
+                worth[0] = f.value(nearest)
+            return np.concatenate([f.gradient(nearest).ravel(), worth])
+
+        return Sum(numbers)
+
+    def _nearest(self, found: Found) -> Matrix:
+        """The common X on the manifold: as it is where the method keeps it there."""
+        return polar(known(found.common)) if self._is_mixed else known(found.common)
+
+    def _find_verdict(self, found: Found, sums: Matrix) -> Found:
+        n, p = self._own.shape
+        G, worth = sums[: n * p].reshape(n, p), sums[n * p :]
+        nearest, whole = (
+            self._nearest(found),
+            regularizer_of(self._own.topology, mu=self._own.topology.problem.mu or 0.0),
+        )
+        residual = certificate(nearest, G, whole, self._own.in_units(found, found.size) or 1.0).relative
+        found = replace(found, residual=np.asarray(residual))
+        f = worth[0]
+        if self._own.is_pca:
+            captured, total, by_sparse = worth[:-2], worth[-2], worth[-1]
+            if not total > 0:
+                raise DataFileError(NOTHING_LEFT)
+            f = -captured.sum() / 2
+            found = replace(found, explained=captured / total, sparse_explained=by_sparse / total)
+        return replace(found, objective=np.asarray(f + whole.value(nearest)))
