@@ -6,7 +6,9 @@ Barzilai-Borwein step of that method is not safe here, so the step is fixed; whe
 a smaller one is tried, and what was reached is said in the residual.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -54,7 +56,7 @@ def solve(
         lipschitz: The Lipschitz constant of the gradient of f.
         max_iterations: For each step size.
     """
-    scale = max(lipschitz, g.lipschitz(*X0.shape)) or 1.0  # a step much longer than 1/L_g sees nothing but g
+    scale = scale_of(lipschitz, g, X0)
     best = Reference(X0, np.inf, 0)
     total = 0
     for fraction in _STEPS:
@@ -67,23 +69,48 @@ def solve(
     return Reference(best.X, best.residual, total)
 
 
+def scale_of(lipschitz: float, g: Regularizer, X0: Matrix) -> float:
+    """What steps are measured by: a step much longer than 1/L_g sees nothing but g."""
+    return max(lipschitz, g.lipschitz(*X0.shape)) or 1.0
+
+
+def slpg(f: Objective, g: Regularizer, X0: Matrix, *, step: float) -> Iterator[tuple[Matrix, Matrix, Matrix]]:
+    """The iterations of SLPG, without end: X, the proximal step Z from there, and the multiplier of that step.
+
+    X is only nearly on the manifold. It leaves the numbers where the step is too long.
+    """
+    X, multiplier = X0, np.zeros((X0.shape[1],) * 2)
+    while True:
+        Z, multiplier = _tangent_step(f, g, X, multiplier, step, _INNER)
+        yield X, Z, multiplier
+        X = _nearer_to_orthonormal(Z)
+
+
 def _solve_with_step(
     f: Objective, g: Regularizer, X0: Matrix, *, fraction: float, scale: float, max_iterations: int
 ) -> Reference:
     step = fraction / scale
-    X, multiplier, iterations = X0, np.zeros((X0.shape[1],) * 2), 0
+    X, Z, multiplier, iterations = X0, X0, np.zeros((X0.shape[1],) * 2), 0
     with np.errstate(over="ignore", invalid="ignore"):
-        for iterations in range(1, max_iterations + 1):
-            Z, multiplier = _tangent_step(f, g, X, multiplier, step, _INNER)
+        path = enumerate(slpg(f, g, X0, step=step), 1)
+        for iterations, taken in islice(path, max_iterations):
+            X, Z, multiplier = taken
             moved = float(norm(Z - X)) / fraction
             if not moved < 1e6:  # also NaN: this step is too long
                 return Reference(X0, np.inf, iterations)
             if moved < _GOAL and infeasibility(X) < _GOAL:
                 break
-            X = Z @ (3 * identity(X.shape[1]) - Z.T @ Z) / 2
+        else:
+            X = _nearer_to_orthonormal(Z)
     X = polar(X)
     Z, _ = _tangent_step(f, g, X, multiplier, step, _INNER_FINAL)
     return Reference(X, float(norm(Z - X)) / fraction, iterations)
+
+
+def _nearer_to_orthonormal(Z: Matrix) -> Matrix:
+    """One Newton-Schulz step."""
+    nearer: Matrix = Z @ (3 * identity(Z.shape[1]) - Z.T @ Z) / 2
+    return nearer
 
 
 def _tangent_step(

@@ -1,0 +1,43 @@
+"""How far a step may go: what centralised methods know of f."""
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from thanos_peer.algorithm.objectives import Objective
+from thanos_peer.algorithm.stiefel import sym
+from thanos_peer.block import Matrix
+from thanos_peer.errors import ConfigError
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """An objective that knows how steeply its gradient changes."""
+
+    def lipschitz(self) -> float:
+        """A Lipschitz constant of the gradient."""
+
+
+def lipschitz_of(f: Objective) -> float:
+    """The Lipschitz constant L of the gradient of f.
+
+    Raises:
+        ConfigError: f has none to tell.
+    """
+    if not isinstance(f, Bounded):
+        raise ConfigError(
+            f"the objective {type(f).__name__} has no method lipschitz(), the Lipschitz constant of its gradient: "
+            "centralised methods take their step sizes from it"
+        )
+    return f.lipschitz()
+
+
+def curvature(L: float, X: Matrix, G: Matrix) -> float:
+    """How much a smooth f bends along the manifold at X, where its gradient is G.
+
+    On the manifold f(Y) <= f(X) + <proj_X(G), D> + (L + l)/2 ||D||_F^2 for D = Y - X, where l is the largest
+    eigenvalue of -sym(X'G), or 0. For sparse PCA, which is concave, l alone would do, and l <= L. So the larger
+    of the two is taken: the whole bound for sparse PCA, and at least half of it for any f. A step of 1 divided by
+    this does not go beyond where f is as large as at X.
+    """
+    return max(L, float(np.linalg.eigvalsh(sym(-X.T @ G))[-1])) or 1.0
