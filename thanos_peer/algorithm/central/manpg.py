@@ -4,10 +4,10 @@
     X+ = polar(X + a V),  a = 1, 1/2, 1/4, ... until F(X+) <= F(X) - a/(2 t) ||V||_F^2,  F = f + g
 
 t = 1/L as in the authors' public program, for their Lipschitz constant L; where f is not sparse PCA and the
-manifold bends it more, t is smaller (curvature.py). The rule for a is theirs, and the sufficient decrease that it
-asks for is a lemma of the paper. Two things differ. The tangent step is only as exact as makes a difference: V may
-leave the tangent space by 1e-6 of its length. And F may miss its decrease by rounding: so V goes on to shrink when
-F has long stopped falling.
+manifold bends it more, t is smaller (curvature.py). The rule for a is the program's, too: F falls in every
+iteration by a multiple of ||V||_F^2, which is what the tests check. Two things differ. The tangent step is only
+as exact as makes a difference: V may leave the tangent space by 1e-6 of its length. And F may miss its decrease
+by rounding: so V goes on to shrink when F has long stopped falling.
 """
 
 from collections.abc import Iterator
