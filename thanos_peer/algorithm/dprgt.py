@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from thanos_peer.algorithm.largest import Largest
-from thanos_peer.algorithm.method import Received, Sent, Setup, Smooth
+from thanos_peer.algorithm.method import Method, Received, Sent, Setup, Smooth
 from thanos_peer.algorithm.regularizers import Regularizer, Zero, envelope_gradient
 from thanos_peer.algorithm.stiefel import norm, polar, proj
 from thanos_peer.block import Matrix
@@ -35,7 +35,7 @@ class DPRGTState:
     G: Matrix
 
 
-class DPRGT:
+class DPRGT(Method[DPRGTState]):
     """The rounds of DPRGT.
 
     Args:
@@ -52,11 +52,8 @@ class DPRGT:
 
     state_type = DPRGTState
     preparation = Largest
-    settings = frozenset[str]()
-    is_for_smooth = False
     is_for_pca = True
     default_tolerance = 1e-6
-    default_rounds = 3000
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from thanos_peer.algorithm.largest import Largest
-from thanos_peer.algorithm.method import Received, Sent, Setup, Smooth
+from thanos_peer.algorithm.method import Method, Received, Sent, Setup, Smooth
 from thanos_peer.algorithm.regularizers import Regularizer, Zero, envelope_gradient
 from thanos_peer.algorithm.stiefel import norm, polar, proj
 from thanos_peer.block import Matrix
@@ -56,7 +56,7 @@ def mixings_needed(lambda_: float, d: int) -> int:
     return 1 if lambda_ <= 0 else max(1, math.ceil(-math.log(2 * math.sqrt(d)) / math.log(lambda_)))
 
 
-class DRGTA:
+class DRGTA(Method[DRGTAState]):
     """The rounds of DRGTA.
 
     Args:
@@ -75,11 +75,8 @@ class DRGTA:
 
     state_type = DRGTAState
     preparation = Largest
-    settings = frozenset[str]()
-    is_for_smooth = False
     is_for_pca = True
     default_tolerance = 1e-6
-    default_rounds = 3000
 
     def __init__(  # noqa: PLR0913
         self,

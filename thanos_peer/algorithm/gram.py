@@ -12,8 +12,9 @@ from thanos_peer.algorithm.fixed_point import FixedPoint
 from thanos_peer.algorithm.measures import certificate
 from thanos_peer.algorithm.method import Setup
 from thanos_peer.algorithm.objectives import SparsePCA
-from thanos_peer.algorithm.pooling import CONVERGED, GAVE_UP, Layout, Solving
+from thanos_peer.algorithm.pooling import Layout
 from thanos_peer.algorithm.ritz import leading_of
+from thanos_peer.algorithm.solving import CONVERGED, GAVE_UP, Solving
 from thanos_peer.block import Matrix
 
 SLACK = 10.0  # an agent's own residual may be this many times the tolerance: it rounds otherwise than the root

@@ -7,12 +7,14 @@ it.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 
+from thanos_peer.algorithm.pooling import Layout, Pooled
 from thanos_peer.algorithm.regularizers import Regularizer
 from thanos_peer.algorithm.schedules import Parameters
+from thanos_peer.algorithm.traits import Traits
 from thanos_peer.block import Matrix
 
 Term: TypeAlias = Callable[[Matrix, Matrix, Matrix], Matrix]
@@ -95,16 +97,32 @@ class Setup:
     restart: Callable[[int], Matrix] = lambda number: np.empty(0)  # noqa: ARG005
 
 
+class Preparation(Pooled, Protocol):
+    """A sum over all agents that a method needs before it starts; the word is `Setup.agreed` then."""
+
+    def __init__(self, setup: Setup) -> None:
+        """For an agent that has found this."""
+
+    @staticmethod
+    def layout(n: int, p: int, d: int) -> Layout:
+        """What is sent."""
+
+
 State = TypeVar("State")
 
 
-class Method(Protocol[State]):
-    """The rounds of one method. k counts them from 0.
+class Method(Traits, Protocol[State]):
+    """The rounds of one method, a class of the table. k counts them from 0.
 
-    A class of the table in `methods.py` also has `make(setup)`, the algorithm's `settings` that it reads, whether
-    it `is_for_smooth` problems only or `is_for_pca` only, its `default_tolerance` and `default_rounds`, and a
-    `preparation`, a sum that it needs before it starts, or None.
+    Attributes:
+        preparation: The sum that comes before, or None.
     """
+
+    preparation: ClassVar[type[Preparation] | None] = None
+
+    @classmethod
+    def make(cls, setup: Setup) -> Self:
+        """For one agent, or for all at once."""
 
     @property
     def state_type(self) -> type[State]:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from thanos_peer.algorithm.fixed_point import EXACT, FixedPoint, OutOfRangeError
-from thanos_peer.algorithm.stiefel import infeasibility, polar
 from thanos_peer.block import NOTHING, WORD, AgentId, Block, Matrix, bytes_each
 
 
@@ -31,11 +30,13 @@ class Layout(NamedTuple):
 
 
 class Pooled(Protocol):
-    """A method by sums: one word after the other, until one is the last. Made anew after a restart."""
+    """A method by sums: one word after the other, until one is the last. Made anew after a restart.
 
-    @property
-    def format(self) -> FixedPoint:
-        """Of the numbers that are summed."""
+    Attributes:
+        format: Of the numbers that are summed.
+    """
+
+    format: FixedPoint
 
     def numbers(self, word: Matrix | None) -> Matrix:
         """This agent's own, at what the latest word says; None before the first."""
@@ -88,47 +89,6 @@ class Sum:
     def has_converged(self, word: Matrix) -> bool:  # noqa: ARG002
         """Sums are exact."""
         return True
-
-
-GOES_ON, CONVERGED, GAVE_UP = 0.0, 1.0, 2.0  # what the first number of a solving word says
-FEASIBLE = 1e-9  # what is nearer to the manifold than this is left as it is, with its zeros
-
-
-class Solving:
-    """What main methods by sums have in common: words of how it stands, the residual, ||A||_2^2, and a point."""
-
-    settings = frozenset({"restarts"})
-    is_for_smooth = False
-    default_tolerance = 1e-10
-    default_rounds = 100_000
-
-    def is_last(self, word: Matrix) -> bool:
-        """Whether it holds the answer."""
-        return bool(word[0] != GOES_ON)
-
-    def has_converged(self, word: Matrix) -> bool:
-        """Whether the residual is below the tolerance."""
-        return bool(word[0] == CONVERGED)
-
-    def residual(self, word: Matrix) -> float:
-        """Of the answer."""
-        return float(word[1])
-
-    @staticmethod
-    def size(word: Matrix) -> Matrix:
-        """||A||_2^2, or another bound of the curvature."""
-        return np.asarray(word[2])
-
-    @staticmethod
-    def point(word: Matrix, n: int, p: int) -> Matrix:
-        """Where to evaluate next, or the answer with exact zeros, (n, p)."""
-        return word[3 : 3 + n * p].reshape(n, p)
-
-    @classmethod
-    def answer(cls, word: Matrix, n: int, p: int) -> tuple[Matrix, Matrix]:
-        """X on the manifold, and X with exact zeros: the same once it has converged."""
-        Z = cls.point(word, n, p)
-        return (Z if infeasibility(Z) <= FEASIBLE else polar(Z)), Z
 
 
 @dataclass(frozen=True)

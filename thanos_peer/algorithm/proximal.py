@@ -12,7 +12,8 @@ from thanos_peer.algorithm import accelerated
 from thanos_peer.algorithm.accelerated import AcceleratedState
 from thanos_peer.algorithm.fixed_point import EXACT, FixedPoint
 from thanos_peer.algorithm.method import Setup
-from thanos_peer.algorithm.pooling import CONVERGED, GAVE_UP, GOES_ON, Layout, Solving
+from thanos_peer.algorithm.pooling import Layout
+from thanos_peer.algorithm.solving import CONVERGED, GAVE_UP, GOES_ON, Solving
 from thanos_peer.block import Matrix
 
 
@@ -37,9 +38,6 @@ class ProximalState(AcceleratedState):
 
 class Proximal(Solving):
     """One iteration is one sum."""
-
-    is_for_pca = False
-    finds_start = False
 
     def __init__(self, setup: Setup) -> None:
         self._setup, self._shape = setup, setup.start.shape

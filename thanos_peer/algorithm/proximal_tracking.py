@@ -23,7 +23,7 @@ import numpy as np
 
 from thanos_peer.algorithm.fixed_point import EXACT
 from thanos_peer.algorithm.largest import largest_of, share_of_norms
-from thanos_peer.algorithm.method import Received, Sent, Setup
+from thanos_peer.algorithm.method import Method, Received, Sent, Setup
 from thanos_peer.algorithm.polynomial import best_polynomial, factor
 from thanos_peer.algorithm.pooling import Layout
 from thanos_peer.algorithm.stiefel import infeasibility, inner, norm, polar, sym, transpose
@@ -130,13 +130,11 @@ class TrackingState:
     least_since: Matrix
 
 
-class ProximalTracking:
+class ProximalTracking(Method[TrackingState]):
     """The rounds of proximal gradient tracking."""
 
     state_type = TrackingState
     preparation = Agreement
-    settings = frozenset[str]()
-    is_for_smooth = False
     is_for_pca = True
     default_tolerance = 1e-9
     default_rounds = 100_000

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thanos_peer.algorithm.method import Received, Sent, Setup, Smooth
+from thanos_peer.algorithm.method import Method, Received, Sent, Setup, Smooth
 from thanos_peer.algorithm.regularizers import Regularizer, envelope_gradient
 from thanos_peer.algorithm.stiefel import norm, polar, proj
 from thanos_peer.block import Matrix
@@ -42,7 +42,7 @@ class SubgradientState:
     pace: Matrix
 
 
-class Subgradient:
+class Subgradient(Method[SubgradientState]):
     """The rounds of the decentralized Riemannian subgradient method.
 
     Args:
@@ -55,12 +55,6 @@ class Subgradient:
     """
 
     state_type = SubgradientState
-    preparation = None
-    settings = frozenset[str]()
-    is_for_smooth = False
-    is_for_pca = False
-    default_tolerance = 0.0
-    default_rounds = 3000
 
     def __init__(
         self, f: Smooth, g: Regularizer, *, d: int, size: float, step: float | None = None, pull: float = 1.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thanos_peer.algorithm.method import Received, Sent, Setup, Smooth
+from thanos_peer.algorithm.method import Method, Received, Sent, Setup, Smooth
 from thanos_peer.algorithm.regularizers import Regularizer, envelope_gradient
 from thanos_peer.algorithm.schedules import Parameters
 from thanos_peer.algorithm.stiefel import identity, infeasibility, norm, sym, transpose
@@ -28,7 +28,7 @@ class ThanosState:
     eta: Matrix
 
 
-class Thanos:
+class Thanos(Method[ThanosState]):
     """The rounds of THANOS.
 
     Args:
@@ -40,11 +40,6 @@ class Thanos:
     """
 
     state_type = ThanosState
-    preparation = None
-    is_for_smooth = False
-    is_for_pca = False
-    default_tolerance = 0.0
-    default_rounds = 3000
     settings = frozenset({"beta", "step", "smoothing"})
 
     def __init__(self, f: Smooth, g: Regularizer, d: int, parameters: Parameters, size: float = 1.0) -> None:

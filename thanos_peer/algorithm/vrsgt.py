@@ -31,7 +31,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from thanos_peer.algorithm.method import Received, Sent, Setup, Smooth
+from thanos_peer.algorithm.method import Method, Received, Sent, Setup, Smooth
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.regularizers import Regularizer, Zero, envelope_gradient
 from thanos_peer.algorithm.stiefel import infeasibility, norm
@@ -127,7 +127,7 @@ class VRSGTState:
     G: Matrix
 
 
-class VRSGT:
+class VRSGT(Method[VRSGTState]):
     """The rounds of VRSGT.
 
     Args:
@@ -145,12 +145,7 @@ class VRSGT:
     """
 
     state_type = VRSGTState
-    preparation = None
-    settings = frozenset[str]()
-    is_for_smooth = False
-    is_for_pca = False
     default_tolerance = 1e-6
-    default_rounds = 3000
 
     def __init__(  # noqa: PLR0913
         self,

@@ -5,12 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from thanos_peer.algorithm.largest import Largest
-from thanos_peer.algorithm.method import Setup
+from thanos_peer.algorithm.method import Preparation, Setup
 from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.algorithm.objectives import Objective, SparsePCA
 from thanos_peer.algorithm.polynomial import distinct_eigenvalues
-from thanos_peer.algorithm.proximal_tracking import Agreement
 from thanos_peer.algorithm.regularizers import Regularizer, Zero
 from thanos_peer.algorithm.ritz import leading_of
 from thanos_peer.block import AgentId, Matrix
@@ -74,7 +72,7 @@ class Share:
         """Whether the leading vectors follow from what the method sums anyway."""
         return getattr(SUMMING.get(self._topology.method), "finds_start", False)
 
-    def _agreement_phase(self, preparation: type[Agreement] | type[Largest]) -> Pooling:
+    def _agreement_phase(self, preparation: type[Preparation]) -> Pooling:
         return Pooling(
             "agreement",
             agent=self.own.agent,

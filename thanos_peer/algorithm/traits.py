@@ -1,0 +1,21 @@
+"""What the rest of the program asks a class of the table in `methods.py`, whichever method it is."""
+
+from typing import ClassVar, Protocol
+
+
+class Traits(Protocol):
+    """A method as a topology file speaks of it; a class says what is otherwise with it.
+
+    Attributes:
+        settings: The keys of `algorithm` that only some methods read, and this one among them.
+        is_for_smooth: Whether it is for problems without a regularizer only.
+        is_for_pca: Whether it is for sparse PCA only.
+        default_tolerance: Below which residual it is done where the file does not say; 0 for never.
+        default_rounds: After how many rounds it ends at the latest where the file does not say.
+    """
+
+    settings: ClassVar[frozenset[str]] = frozenset()
+    is_for_smooth: ClassVar[bool] = False
+    is_for_pca: ClassVar[bool] = False
+    default_tolerance: ClassVar[float] = 0.0
+    default_rounds: ClassVar[int] = 3000
