@@ -12,6 +12,7 @@ from thanos_peer.algorithm.method import Setup
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.reference import solve
 from thanos_peer.algorithm.regularizers import L1, L21, Zero
+from thanos_peer.algorithm.smoothed import Smoothed
 from thanos_peer.algorithm.stiefel import infeasibility, random_point
 from thanos_peer.algorithm.subgradient import Subgradient
 from thanos_peer.algorithm.vrsgt import VRSGT, SampledPCA, SampledStack
@@ -76,10 +77,16 @@ def sampled(parts):
 def made(method, parts, g=Zero(), **options):  # noqa: B008
     """The method for all agents, and for each of them."""
     norms, each = norms_of(parts), sampled(parts)
-    given = {"d": D, "size": sum(norms), **options}
-    if method is not Subgradient:
-        given.setdefault("largest", max(norms))
-    return method(SampledStack(each), g, **given), [method(f, g, **given) for f in each]
+    given = {"d": D, "size": sum(norms)}
+    if method is Subgradient:
+        return method(SampledStack(each), g, **given, **options), [method(f, g, **given, **options) for f in each]
+    given |= {"largest": max(norms)} | {key: options.pop(key) for key in ("sigma", "step") if key in options}
+
+    def one(f):
+        drawn_from = [f] if method is VRSGT else []
+        return method(Smoothed(f, g, **given), *drawn_from, **options)
+
+    return one(SampledStack(each)), [one(f) for f in each]
 
 
 def rounds_of(method, X0, count):
@@ -420,7 +427,13 @@ def test_without_samples_vrsgt_says_so(parts, X0):
 
 @pytest.mark.parametrize("method", [DRGTA, DPRGT, Subgradient, VRSGT])
 def test_a_method_is_made_of_what_agents_have_found(parts, X0, method):
-    f = sampled(parts)[0]
-    setup = Setup(f=f, g=L1(0.1), whole=L1(0.6), d=D, start=X0, parameters=pytest.fail, size=2.0)
-    given, expected = method.make(setup), method(f, L1(0.1), d=D, size=2.0)
+    f, agreed = sampled(parts)[0], None if method is Subgradient else np.array([0.8])
+    setup = Setup(f=f, g=L1(0.1), whole=L1(0.6), d=D, start=X0, parameters=pytest.fail, size=2.0, agreed=agreed)
+    given = method.make(setup)
+    if method is Subgradient:
+        expected = method(f, L1(0.1), d=D, size=2.0)
+    else:
+        problem = Smoothed(f, L1(0.1), d=D, size=2.0, largest=0.8)
+        assert problem.step == 0.25 / (0.8 + 2.0)  # sigma = 1/size
+        expected = method(problem, *([f] if method is VRSGT else []))
     assert bits(given.send(given.start(X0))) == bits(expected.send(expected.start(X0)))

@@ -10,8 +10,7 @@ the authors' public program.
 A round mixes once, so an iteration takes t rounds. What is sent is what is being mixed: X and S in the first round
 of an iteration, W X and W S in the second, and so on. The last round takes the step.
 
-The method is stated for g = 0. With a regularizer it minimises f + the Moreau envelope of g with a constant
-sigma, which is our addition: it stops at the smoothing error.
+The method is stated for g = 0. A regularizer is smoothed (`smoothed.py`), which is our addition.
 
 Invariant: sum_i S_i = sum_i grad f_i(X_i) at the start of every iteration.
 """
@@ -22,12 +21,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from thanos_peer.algorithm.largest import Largest
-from thanos_peer.algorithm.method import Method, Received, Sent, Setup, Smooth
-from thanos_peer.algorithm.regularizers import Regularizer, Zero, envelope_gradient
-from thanos_peer.algorithm.stiefel import norm, polar, proj
+from thanos_peer.algorithm.method import Method, Received, Sent, Setup
+from thanos_peer.algorithm.smoothed import Smoothed
+from thanos_peer.algorithm.stiefel import polar, proj
 from thanos_peer.block import Matrix
-
-STEP = 0.25  # in units of 1 / (the largest Lipschitz constant of an agent's gradient)
 
 
 @dataclass(frozen=True)
@@ -60,15 +57,7 @@ class DRGTA(Method[DRGTAState]):
     """The rounds of DRGTA.
 
     Args:
-        f: The smooth part of the problem.
-        g: An agent's share of the regularizer, smoothed with sigma.
-        d: How many agents there are.
-        size: What gradients are measured by: sum_i ||A_i||_2^2, or ||A||_2^2 of all samples.
-        largest: max_i ||A_i||_2^2, where the agents know it. It is at most `size`, which stands in for it: agents
-            whose samples are alike then step up to d times less far than they could.
-        sigma: The smoothing of g; by default 1/size, and of no effect where g = 0.
-        step: b. Too long a step runs in a circle or diverges; by default 0.25 / (largest + 1/sigma), and
-            0.25 / largest where g = 0.
+        problem: What is minimised, with the step b.
         pull: a, the step towards the neighbors; 1 in the authors' program.
         mixings: t, the rounds of an iteration.
     """
@@ -78,40 +67,22 @@ class DRGTA(Method[DRGTAState]):
     is_for_pca = True
     default_tolerance = 1e-6
 
-    def __init__(  # noqa: PLR0913
-        self,
-        f: Smooth,
-        g: Regularizer,
-        *,
-        d: int,
-        size: float,
-        largest: float | None = None,
-        sigma: float | None = None,
-        step: float | None = None,
-        pull: float = 1.0,
-        mixings: int = 1,
-    ) -> None:
-        size = size or 1.0
-        self._f, self._g, self._unit = f, g, d / size
-        self._sigma = 1 / size if sigma is None else sigma
-        curvature = (largest or size) + (0.0 if isinstance(g, Zero) else 1 / self._sigma)
-        self._step = STEP / curvature if step is None else step
-        self._pull, self._mixings = pull, mixings
+    def __init__(self, problem: Smoothed, *, pull: float = 1.0, mixings: int = 1) -> None:
+        self._problem, self._pull, self._mixings = problem, pull, mixings
 
     @classmethod
     def make(cls, setup: Setup) -> "DRGTA":
         """For agents that have found this."""
-        largest = None if setup.agreed is None else float(setup.agreed[0])
-        return cls(setup.f, setup.g, d=setup.d, size=setup.size or setup.measure, largest=largest)
+        return cls(Smoothed.of(setup))
 
     def start(self, X: Matrix) -> DRGTAState:
         """S is the gradient."""
-        G = self._gradient(X)
+        G = self._problem.riemannian_gradient(X)
         return DRGTAState(X=X, S=G, G=G, Y=X, T=G, mismatch=np.zeros(X.shape[:-2]))
 
     def send(self, state: DRGTAState) -> Sent:
         """What is being mixed."""
-        return Sent(state.Y, state.T, np.full(state.X.shape[:-2], self._step))
+        return Sent(state.Y, state.T, np.full(state.X.shape[:-2], self._problem.step))
 
     def step(self, k: int, state: DRGTAState, received: Received) -> DRGTAState:
         """One mixing; in every t-th round also the step."""
@@ -121,22 +92,19 @@ class DRGTA(Method[DRGTAState]):
         if (k + 1) % self._mixings:
             return replace(state, Y=Y, T=T, mismatch=mismatch)
         pull = proj(state.X, Y - state.X)
-        X = polar(state.X + self._pull * pull - self._step * proj(state.X, state.S))
-        G = self._gradient(X)
+        X = polar(state.X + self._pull * pull - self._problem.step * proj(state.X, state.S))
+        G = self._problem.riemannian_gradient(X)
         S = T + (G - state.G)
         return DRGTAState(X=X, S=S, G=G, Y=X, T=S, mismatch=mismatch)
 
     def residual(self, k: int, state: DRGTAState, received: Received) -> Matrix:
         """The larger of d ||P_X(S)||_F / size and the mismatch between neighbors at the start of the iteration."""
-        gradient = self._unit * norm(proj(state.X, state.S))
+        gradient = self._problem.relative(proj(state.X, state.S))
         return np.maximum(gradient, self._mismatch(k, state, received))
 
     def answer(self, k: int, state: DRGTAState) -> tuple[Matrix, Matrix]:  # noqa: ARG002
         """X, and prox_{sigma,g}(X)."""
-        return state.X, self._g.prox(state.X, self._sigma)
-
-    def _gradient(self, X: Matrix) -> Matrix:
-        return proj(X, self._f.gradient(X) + envelope_gradient(self._g, X, self._sigma))
+        return self._problem.answer(state.X)
 
     def _mismatch(self, k: int, state: DRGTAState, received: Received) -> Matrix:
         """Only the first round of an iteration carries X itself."""

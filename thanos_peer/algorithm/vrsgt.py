@@ -15,8 +15,7 @@ orthogonality constraints" (2023). Of its text only the abstract was at hand. Th
 
 The method needs the samples: it cannot run where an agent kept only its Gram matrix.
 
-The method is stated for g = 0. With a regularizer it minimises f + the Moreau envelope of g with a constant
-sigma, which is our addition: it stops at the smoothing error.
+The method is stated for g = 0. A regularizer is smoothed (`smoothed.py`), which is our addition.
 
 Invariants:
 1. Which samples are drawn follows from the seed, the agent and the round: a restarted agent repeats its bits.
@@ -33,13 +32,12 @@ from numpy.typing import NDArray
 
 from thanos_peer.algorithm.method import Method, Received, Sent, Setup, Smooth
 from thanos_peer.algorithm.objectives import SparsePCA
-from thanos_peer.algorithm.regularizers import Regularizer, Zero, envelope_gradient
-from thanos_peer.algorithm.stiefel import infeasibility, norm
+from thanos_peer.algorithm.smoothed import Smoothed
+from thanos_peer.algorithm.stiefel import infeasibility
 from thanos_peer.algorithm.thanos import descent_direction
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError
 
-STEP = 0.25  # in units of 1 / (the largest Lipschitz constant of an agent's gradient)
 PERIOD = 10
 
 
@@ -131,41 +129,18 @@ class VRSGT(Method[VRSGTState]):
     """The rounds of VRSGT.
 
     Args:
-        f: The smooth part of the problem, with samples to draw from.
-        g: An agent's share of the regularizer, smoothed with sigma.
-        d: How many agents there are.
-        size: What gradients are measured by: sum_i ||A_i||_2^2, or ||A||_2^2 of all samples.
-        largest: max_i ||A_i||_2^2, where the agents know it. It is at most `size`, which stands in for it: agents
-            whose samples are alike then step up to d times less far than they could.
-        sigma: The smoothing of g; by default 1/size, and of no effect where g = 0.
+        problem: What is minimised, with the step eta.
+        f: Its smooth part, with samples to draw from.
         beta: The penalty; by default size/d.
-        step: eta. Too long a step runs in a circle or diverges; by default 0.25 / (largest + 1/sigma), and
-            0.25 / largest where g = 0.
         period: Every how many rounds all samples are used.
     """
 
     state_type = VRSGTState
     default_tolerance = 1e-6
 
-    def __init__(  # noqa: PLR0913
-        self,
-        f: Sampled,
-        g: Regularizer,
-        *,
-        d: int,
-        size: float,
-        largest: float | None = None,
-        sigma: float | None = None,
-        beta: float | None = None,
-        step: float | None = None,
-        period: int = PERIOD,
-    ) -> None:
-        size = size or 1.0
-        self._f, self._g, self._unit, self._period = f, g, d / size, period
-        self._sigma = 1 / size if sigma is None else sigma
-        self._beta = size / d if beta is None else beta
-        curvature = (largest or size) + (0.0 if isinstance(g, Zero) else 1 / self._sigma)
-        self._step = STEP / curvature if step is None else step
+    def __init__(self, problem: Smoothed, f: Sampled, *, beta: float | None = None, period: int = PERIOD) -> None:
+        self._problem, self._f, self._period = problem, f, period
+        self._beta = problem.size / problem.d if beta is None else beta
 
     @classmethod
     def make(cls, setup: Setup) -> "VRSGT":
@@ -176,7 +151,7 @@ class VRSGT(Method[VRSGTState]):
         """
         if not isinstance(setup.f, Sampled):
             raise ConfigError("vrsgt draws from the samples, and this objective has no sampled_gradient(X, draw)")
-        return cls(setup.f, setup.g, d=setup.d, size=setup.size or setup.measure)
+        return cls(Smoothed.of(setup), setup.f)
 
     def start(self, X: Matrix) -> VRSGTState:
         """D = H, from all samples."""
@@ -186,7 +161,7 @@ class VRSGT(Method[VRSGTState]):
 
     def send(self, state: VRSGTState) -> Sent:
         """X, D and the step."""
-        return Sent(state.X, state.D, np.full(state.X.shape[:-2], self._step))
+        return Sent(state.X, state.D, np.full(state.X.shape[:-2], self._problem.step))
 
     def step(self, k: int, state: VRSGTState, received: Received) -> VRSGTState:
         """One round."""
@@ -198,12 +173,12 @@ class VRSGT(Method[VRSGTState]):
 
     def residual(self, k: int, state: VRSGTState, received: Received) -> Matrix:  # noqa: ARG002
         """The largest of d ||D||_F / size, the mismatch between neighbors, and ||X'X - I||_F."""
-        gradient = self._unit * norm(state.D)
+        gradient = self._problem.relative(state.D)
         return np.maximum(np.maximum(gradient, received.mismatch(state.X)), infeasibility(state.X))
 
     def answer(self, k: int, state: VRSGTState) -> tuple[Matrix, Matrix]:  # noqa: ARG002
         """X, which is orthonormal in the limit only, and prox_{sigma,g}(X)."""
-        return state.X, self._g.prox(state.X, self._sigma)
+        return self._problem.answer(state.X)
 
     def _estimate(self, k: int, X: Matrix, state: VRSGTState) -> Matrix:
         if k % self._period == 0:
@@ -211,4 +186,4 @@ class VRSGT(Method[VRSGTState]):
         return state.G + (self._f.sampled_gradient(X, k) - self._f.sampled_gradient(state.X, k))
 
     def _direction(self, X: Matrix, G: Matrix) -> Matrix:
-        return descent_direction(X, G + envelope_gradient(self._g, X, self._sigma), self._beta)
+        return descent_direction(X, G + self._problem.envelope_gradient(X), self._beta)
