@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from thanos_peer.algorithm.methods import needs_samples
 from thanos_peer.errors import ConfigError
 from thanos_peer.loadings.findings import facts_of_loadings, found_as_findings
 from thanos_peer.loadings.result import Result
@@ -71,7 +72,7 @@ def fit(  # noqa: PLR0913 - named, each with its default
         ConfigError: Samples or settings cannot be used.
         DivergenceError: A step left the numbers.
     """
-    moments = _moments_of(samples, feature_names)
+    moments = _moments_of(samples, feature_names, keeps_rows=needs_samples(method))
     problem: dict[str, Any] = {"regularizer": regularizer} | ({} if regularizer == "none" else {"mu": mu})
     wanted = {"max_rounds": max_rounds, "tolerance": tolerance}
     algorithm: dict[str, Any] = {"method": method, "start": {"kind": start, "seed": seed}}
@@ -92,7 +93,7 @@ def fit(  # noqa: PLR0913 - named, each with its default
     return _result_of(topology, network, moments[0].features)
 
 
-def _moments_of(samples: Iterable[ArrayLike], names: Sequence[str] | None) -> list[Moments]:
+def _moments_of(samples: Iterable[ArrayLike], names: Sequence[str] | None, *, keeps_rows: bool) -> list[Moments]:
     is_list = (
         isinstance(samples, Iterable) and not isinstance(samples, Mapping) and not hasattr(samples, "__array__")
     )
@@ -105,7 +106,7 @@ def _moments_of(samples: Iterable[ArrayLike], names: Sequence[str] | None) -> li
     for i, each in enumerate(samples):
         with named(f"samples[{i}]"):
             check_same_features(columns_of(each), columns_of(samples[0]), as_in="samples[0]")
-            moments.append(moments_of_rows(_as_array(each), features, n=n))
+            moments.append(moments_of_rows(_as_array(each), features, n=n, keeps_rows=keeps_rows))
         n = moments[0].columns
     return moments
 

@@ -67,8 +67,14 @@ def start_of(topology: Topology) -> Matrix:
 
 def restart_of(topology: Topology, number: int) -> Matrix:
     """Where to begin once more: a random point of the manifold, the same at every agent."""
-    n, p, seed = topology.problem.n, topology.problem.p, getattr(topology.algorithm.start, "seed", 0)
-    return random_point(n, p, np.random.default_rng([seed, number]))
+    n, p = topology.problem.n, topology.problem.p
+    return random_point(n, p, np.random.default_rng([seed_of(topology), number]))
+
+
+def seed_of(topology: Topology) -> int:
+    """Of what is drawn during a run: that of the start, and 0 where that has none."""
+    seed: int = getattr(topology.algorithm.start, "seed", 0)
+    return seed
 
 
 def needs_size(topology: Topology) -> bool:

@@ -13,9 +13,9 @@ def numbers(*shape):
     return np.random.default_rng(7).standard_normal(shape)
 
 
-def moments_of(rows, cuts=()):
+def moments_of(rows, cuts=(), **options):
     """What rows amount to when they come in these pieces."""
-    gathered = moments.Gathered(rows.shape[1])
+    gathered = moments.Gathered(rows.shape[1], **options)
     for part in np.split(rows, sorted(set(cuts))):
         if len(part):
             gathered.add(part)
@@ -29,14 +29,15 @@ TABLES = hnp.arrays(
 )
 
 
-@given(rows=TABLES, cuts=st.lists(st.integers(1, 30), max_size=6), data=st.data())
-def test_moments_are_those_of_numpy_however_the_rows_are_cut(rows, cuts, data):
+@given(rows=TABLES, cuts=st.lists(st.integers(1, 30), max_size=6), keeps_rows=st.booleans(), data=st.data())
+def test_moments_are_those_of_numpy_however_the_rows_are_cut(rows, cuts, keeps_rows, data):
     m, n = rows.shape
-    found = moments_of(rows, [cut for cut in cuts if cut < m])
+    found = moments_of(rows, [cut for cut in cuts if cut < m], keeps_rows=keeps_rows)
     assert (found.count, found.columns) == (m, n)
     assert found.digest == samples_digest(rows) == samples_digest(np.asfortranarray(rows))
     assert found.digest not in (samples_digest(np.nextafter(rows, 1e9)), samples_digest(np.vstack([rows, rows])))
-    assert (found.rows is None) == (m >= n)
+    assert (found.rows is None) == (m >= n and not keeps_rows)
+    assert found.rows is None or found.rows.tobytes() == rows.tobytes()
     size = max(1.0, np.abs(rows).max())
     assert found.mean == pytest.approx(rows.mean(axis=0), abs=1e-13 * size)
     center = data.draw(st.sampled_from([None, np.zeros(n), rows[0], rows.mean(axis=0) + 1]))

@@ -12,12 +12,15 @@ from uneven import FOUND, LEADING, PREPARED, leading, random_samples, raw_with_p
 
 from thanos_peer.agent import Agent
 from thanos_peer.algorithm.measures import certificate
+from thanos_peer.algorithm.methods import MIXING
 from thanos_peer.algorithm.stiefel import orthonormal_basis, polar
-from thanos_peer.errors import DataFileError, OwnCodeError
+from thanos_peer.algorithm.subgradient import Subgradient
+from thanos_peer.deploy.containers import memory_of
+from thanos_peer.errors import ConfigError, DataFileError, OwnCodeError
 from thanos_peer.phases import Found
 from thanos_peer.problem import Instance, build, share_of
 from thanos_peer.results import explained
-from thanos_peer.simulate import AgentNetwork, measure
+from thanos_peer.simulate import AgentNetwork, StackedNetwork, measure
 from thanos_peer.topology import load
 
 N = 5
@@ -558,3 +561,62 @@ def test_samples_whose_squares_are_too_large_together_are_refused(tmp_path, m):
         build(topology)
     with pytest.raises(DataFileError, match=r"^the samples of peer 1 are too large: in phase size"):
         Agent(topology, 1, share_of(topology, 1).plan())
+
+
+class Drawing(Subgradient):
+    """A method that needs samples, and tells what it is made of."""
+
+    needs_samples = True
+    is_for_pca = True
+    setups = []  # noqa: RUF012 - filled by the engines
+
+    @classmethod
+    def make(cls, setup):
+        cls.setups.append(setup)
+        return super().make(setup)
+
+
+@pytest.mark.parametrize("start", [LEADING, PLAIN], ids=["leading", "random"])
+def test_a_method_that_draws_is_given_prepared_samples_the_agents_ids_and_a_seed(tmp_path, monkeypatch, start):
+    """One agent its own, and the stack all of them in its own order, however many samples each has."""
+    monkeypatch.setitem(MIXING, "drawing", Drawing)
+    monkeypatch.setattr(Drawing, "setups", [])
+    parts = some_parts((9, 3, 60))
+    instance = instance_of(tmp_path, parts, "star", method="drawing", start=start | {"seed": 8}, max_rounds=2)
+    alone = AgentNetwork(instance)
+    run(alone)
+    each, Drawing.setups[:] = list(Drawing.setups), []
+    stacked = StackedNetwork(instance)
+    while not stacked.is_done:
+        stacked.advance()
+    (together,) = Drawing.setups
+    prepared = np.split(standardised(parts) / alone.overall, np.cumsum([9, 3, 60])[:-1])
+    assert {setup.agents for setup in each} == {(0,), (1,), (2,)}
+    assert sorted(together.agents) == [0, 1, 2]
+    assert {setup.seed for setup in (*each, together)} == {8}
+    for setup in (*each, together):
+        assert len(setup.samples) == len(setup.agents)
+        for agent, A in zip(setup.agents, setup.samples, strict=True):
+            assert pytest.approx(prepared[agent].T, rel=0, abs=1e-10) == A
+    for setup in each:
+        (agent,), (A,) = setup.agents, setup.samples
+        assert A.tobytes() == together.samples[together.agents.index(agent)].tobytes()
+    without = instance_of(tmp_path, parts, "star", method="subgradient", start=start, max_rounds=2)
+    assert without.shares[0].prepare_main(without.found).samples == ()
+
+
+def test_the_memory_of_a_container_has_room_for_samples_that_a_method_draws_from(tmp_path, monkeypatch):
+    monkeypatch.setitem(MIXING, "drawing", Drawing)
+    parts = [np.random.default_rng(i).standard_normal((3000, 40)) for i in range(2)]
+    draft = {"start": LEADING, "max_rounds": 2}
+    kept, summed = (
+        memory_of(instance_of(tmp_path, parts, "path", method=method, **draft).topology)
+        for method in ("drawing", "subgradient")
+    )
+    assert kept - summed >= 8 * 8 * 2960 * 40 // 2**20
+    topology = make_topology(
+        raw_with_parts(tmp_path, parts, "path", method="drawing", **draft), file=tmp_path / "n"
+    )
+    (tmp_path / "1.csv").unlink()
+    with pytest.raises(ConfigError, match="the data of peer 1 is not here, and drawing holds all of it"):
+        memory_of(topology)

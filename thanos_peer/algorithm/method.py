@@ -15,7 +15,7 @@ from thanos_peer.algorithm.pooling import Layout, Pooled
 from thanos_peer.algorithm.regularizers import Regularizer
 from thanos_peer.algorithm.schedules import Parameters
 from thanos_peer.algorithm.traits import Traits
-from thanos_peer.block import Matrix
+from thanos_peer.block import AgentId, Matrix
 
 Term: TypeAlias = Callable[[Matrix, Matrix, Matrix], Matrix]
 
@@ -75,6 +75,10 @@ class Setup:
         diameter: Of the graph.
         restarts: From how many starts to search; the best answer is kept.
         restart: The start number 1, 2, ...; number 0 is `start`.
+        agents: Which agents these are, in the order of `f` and `start`: one, or all.
+        samples: What each of them has, (n, m_i), as it is minimised with; empty unless the method `needs_samples`.
+        seed: Of what a method draws. With the agent and the round it decides every draw: then an agent that starts
+            again, and all agents in one process, draw the same.
     """
 
     f: Smooth
@@ -95,6 +99,9 @@ class Setup:
     diameter: int = 0
     restarts: int = 1
     restart: Callable[[int], Matrix] = lambda number: np.empty(0)  # noqa: ARG005
+    agents: tuple[AgentId, ...] = ()
+    samples: tuple[Matrix, ...] = ()
+    seed: int = 0
 
 
 class Preparation(Pooled, Protocol):

@@ -27,3 +27,8 @@ SUMMING: Final[dict[str, type[Solving]]] = {
     "proximal": Proximal,
     "gram": Gram,
 }
+
+
+def needs_samples(method: str) -> bool:
+    """Whether agents keep their samples for a method, however many: what PCA needs of them is not enough."""
+    return method in MIXING and MIXING[method].needs_samples

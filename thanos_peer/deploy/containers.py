@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 import tomlkit
 
 from thanos_peer import __version__
+from thanos_peer.algorithm.methods import needs_samples
 from thanos_peer.block import AgentId
 from thanos_peer.deploy.enclosures import DIRECTORY
 from thanos_peer.errors import ConfigError
@@ -73,7 +74,8 @@ def memory_of(topology: Topology) -> int:
     """MiB that are plenty for any peer of a topology.
 
     Raises:
-        ConfigError: Nobody can know: an objective of the user's own holds all samples, and a file is not here.
+        ConfigError: Nobody can know: a method, or an objective of the user's own, holds all samples, and a file is
+            not here.
     """
     problem, data = topology.problem, topology.problem.data
     numbers, overhead = 64 * problem.n * problem.p * (2 + max(map(len, topology.graph.neighbors))), 0
@@ -101,15 +103,15 @@ def needs_parquet(topology: Topology) -> str | None:
 
 
 def _held(topology: Topology, agent: AgentId) -> int:
-    """How many numbers a peer keeps of its samples at most: the samples, or for PCA the smaller Gram matrix."""
+    """How many numbers a peer keeps of its samples at most: samples, or the Gram matrix if that is smaller."""
     problem, file = topology.problem, _file_here(topology, agent)
     count = None if file is None else _samples_in(file, problem.n)
-    if problem.objective is None:
+    if problem.objective is None and not needs_samples(topology.method):
         return problem.n * (problem.n if count is None else min(problem.n, count))
     if count is None:
         raise ConfigError(
-            f"the data of peer {agent} is not here, and {problem.objective} holds all of it: say how much memory "
-            "a peer may use with --memory"
+            f"the data of peer {agent} is not here, and {problem.objective or topology.method} holds all of it: "
+            "say how much memory a peer may use with --memory"
         )
     return problem.n * count
 

@@ -88,6 +88,12 @@ class Own:
         assert isinstance(objective, SparsePCA), "checked when the file was loaded"  # noqa: S101
         return objective
 
+    def kept(self, found: Found) -> tuple[Matrix]:
+        """The samples themselves, (n, m_i), where a method needs them."""
+        A = self.pca(found).A
+        assert A is not None, "they are kept for such a method"  # noqa: S101
+        return (A,)
+
     def moments(self) -> Moments:
         """What its file amounts to."""
         assert isinstance(self.data, Moments)  # noqa: S101 - these phases are there for files only

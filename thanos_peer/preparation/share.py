@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from thanos_peer.algorithm.method import Preparation, Setup
-from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.methods import MIXING, SUMMING, needs_samples
 from thanos_peer.algorithm.objectives import Objective, SparsePCA
 from thanos_peer.algorithm.polynomial import distinct_eigenvalues
 from thanos_peer.algorithm.regularizers import Regularizer, Zero
@@ -17,7 +17,7 @@ from thanos_peer.preparation.own import Own
 from thanos_peer.preparation.scaling import Scaling
 from thanos_peer.preparation.start import Start
 from thanos_peer.preparation.verdict import Verdict
-from thanos_peer.rules import parameters_of, regularizer_of, restart_of, share_of_regularizer, start_of
+from thanos_peer.rules import parameters_of, regularizer_of, restart_of, seed_of, share_of_regularizer, start_of
 from thanos_peer.samples import Moments
 from thanos_peer.topology import Topology
 from thanos_peer.topology.sections import LeadingStart
@@ -137,6 +137,9 @@ class Share:
             diameter=topology.graph.diameter,
             restarts=topology.algorithm.restarts,
             restart=lambda number: restart_of(topology, number),
+            agents=(self.own.agent,),
+            samples=self.own.kept(found) if needs_samples(topology.method) else (),
+            seed=seed_of(topology),
             divides=getattr(topology.problem.data, "overall", None) == "auto" and found.overall is None,
         )
 

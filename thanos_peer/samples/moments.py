@@ -1,6 +1,7 @@
 """What a peer's samples amount to: all that PCA needs of them, gathered in bounded memory."""
 
 import hashlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +36,7 @@ class Moments:
         count: How many there are, m.
         mean: Of each feature, (n,).
         gram: The sum of (x - mean)(x - mean)', (n, n); None where the rows are kept.
-        rows: The samples, (m, n), kept where m < n: they are smaller than the Gram matrix.
+        rows: The samples, (m, n), kept where m < n: they are smaller than the Gram matrix. Or wherever asked for.
         features: What the columns are called, where the file says so.
         is_constant: Which columns hold the same number in every row, (n,).
         digest: SHA-256 of the samples, in hex: the same for the same numbers in any format, on any machine.
@@ -93,7 +94,7 @@ class Moments:
         return tuple(np.flatnonzero(self.is_constant).tolist())
 
 
-def read_moments(path: Path, *, n: int | None = None) -> Moments:
+def read_moments(path: Path, *, n: int | None = None, keeps_rows: bool = False) -> Moments:
     """Read a data file of any format, chunk by chunk.
 
     The same samples give the same bits, whatever the format.
@@ -101,21 +102,28 @@ def read_moments(path: Path, *, n: int | None = None) -> Moments:
     Args:
         path: The file.
         n: How many features it must have; None for any number.
+        keeps_rows: Whether to keep all samples, however many.
 
     Raises:
         DataFileError: It cannot be read or used; the message says what is wrong, not whose file it is.
     """
     with open_table(path, n=n) as table:
-        gathered = Gathered(table.columns)
+        gathered = Gathered(table.columns, keeps_rows=keeps_rows)
         for chunk in table.chunks:
             gathered.add(chunk)
     return gathered.moments(table.features)
 
 
 class Gathered:
-    """Moments in the making: chunks are kept as long as they are smaller than the Gram matrix, then merged."""
+    """Moments in the making: chunks are kept as long as they are smaller than the Gram matrix, then merged.
 
-    def __init__(self, columns: int) -> None:
+    Args:
+        columns: How many features there are, n.
+        keeps_rows: Whether chunks are kept, however many.
+    """
+
+    def __init__(self, columns: int, *, keeps_rows: bool = False) -> None:
+        self._most_kept = math.inf if keeps_rows else columns - 1  # rows
         self._kept: list[Matrix] = []
         self._gram: Matrix | None = None
         self._count, self._kept_count = 0, 0
@@ -132,7 +140,7 @@ class Gathered:
         self._is_constant &= (chunk == self._first).all(axis=0)
         self._kept.append(chunk)
         self._kept_count += len(chunk)
-        if self._count + self._kept_count >= chunk.shape[1]:
+        if self._count + self._kept_count > self._most_kept:
             for kept in self._kept:
                 self._merge(kept)
             self._kept, self._kept_count = [], 0
@@ -191,9 +199,19 @@ def _check_size(sums: Matrix, features: tuple[str, ...] | None) -> None:
 
 
 def moments_of_rows(
-    rows: NDArray[Any], features: tuple[str, ...] | None = None, *, n: int | None = None
+    rows: NDArray[Any],
+    features: tuple[str, ...] | None = None,
+    *,
+    n: int | None = None,
+    keeps_rows: bool = False,
 ) -> Moments:
     """What samples in memory amount to, with the bits of the same samples in a file; they are copied.
+
+    Args:
+        rows: The samples, (m, n).
+        features: What the columns are called.
+        n: How many there must be; None for any number.
+        keeps_rows: Whether to keep all samples, however many.
 
     Raises:
         DataFileError: They are no table of finite numbers, or have another number of columns than n.
@@ -202,7 +220,7 @@ def moments_of_rows(
     if rows.dtype.kind not in "biuf":
         raise DataFileError(f"has entries of type {rows.dtype}; must be real numbers")
     count, columns = rows.shape
-    gathered = Gathered(columns)
+    gathered = Gathered(columns, keeps_rows=keeps_rows)
     for start in range(0, count, rows_per_chunk(columns)):
         part = rows[start : start + rows_per_chunk(columns)]
         gathered.add(finite_samples(part, first=start, features=features))

@@ -92,7 +92,11 @@ class _MixingRun:
         self._began, self.r = began, 0
         setups = [phases[i].prepare(found[i]) for i in self._order]
         stacked = replace(
-            setups[0], f=_AllSmooth([each.f for each in setups]), start=np.array([each.start for each in setups])
+            setups[0],
+            f=_AllSmooth([each.f for each in setups]),
+            start=np.array([each.start for each in setups]),
+            agents=tuple(agent for each in setups for agent in each.agents),
+            samples=tuple(own for each in setups for own in each.samples),
         )
         self._method: Method[Any] = phases[0].make(stacked)
         with np.errstate(over="ignore", invalid="ignore"):  # caught next
