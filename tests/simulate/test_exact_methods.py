@@ -164,6 +164,19 @@ def test_samples_split_in_any_way_give_both_engines_the_same_bits_in_every_phase
     assert float(found.sparse_explained) == pytest.approx(found.explained.sum(), rel=1e-10)
 
 
+def test_drgta_steps_once_in_as_many_rounds_as_its_file_has_it_mix():
+    raw = raw_topology("ring", 5, method="drgta", max_rounds=13, tolerance=0.0)
+    raw["algorithm"]["mixings"] = 4
+    instance = make_instance(raw)
+    run_both(instance)
+    network, found = StackedNetwork(instance), []
+    while not network.is_done:
+        if not network.is_preparing:
+            found.append(network.X.tobytes())
+        network.advance()
+    assert [k for k in range(1, len(found)) if found[k] != found[k - 1]] == [4, 8, 12]
+
+
 @pytest.mark.parametrize("method", EXACT)
 @pytest.mark.parametrize("regularizer", ["l1", "l21"])
 def test_a_weight_that_leaves_little_leaves_exact_zeros_and_what_is_exchanged_may_be_rounded(method, regularizer):

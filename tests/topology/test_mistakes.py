@@ -712,6 +712,13 @@ def test_destiny_reads_what_it_needs(key):
     assert parse(raw, file=FILE).method == "destiny"
 
 
+def test_drgta_may_mix_several_times_for_each_step_and_others_may_not():
+    assert parse(by_sums("drgta", mixings=5), file=FILE).algorithm.mixings == 5
+    assert_refused(by_sums("drgta", mixings=0), "algorithm.mixings", 0, "must be greater than or equal to 1")
+    line = only_mistake(by_sums("dprgt", mixings=5))
+    assert line == 'algorithm.mixings: leave it out when method = "dprgt"'
+
+
 def test_a_setting_that_is_unsound_by_itself_is_named_once():
     line = only_mistake(by_sums("gram", beta=-1.0))
     assert line.startswith("algorithm.beta = -1.0: must be greater than 0")

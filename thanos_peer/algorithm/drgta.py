@@ -64,6 +64,7 @@ class DRGTA(Method[DRGTAState]):
 
     state_type = DRGTAState
     preparation = Largest
+    settings = frozenset({"mixings"})
     is_for_pca = True
     default_tolerance = 1e-6
 
@@ -73,7 +74,7 @@ class DRGTA(Method[DRGTAState]):
     @classmethod
     def make(cls, setup: Setup) -> "DRGTA":
         """For agents that have found this."""
-        return cls(Smoothed.of(setup))
+        return cls(Smoothed.of(setup), mixings=setup.mixings)
 
     def start(self, X: Matrix) -> DRGTAState:
         """S is the gradient."""

@@ -75,6 +75,7 @@ class Setup:
         diameter: Of the graph.
         restarts: From how many starts to search; the best answer is kept.
         restart: The start number 1, 2, ...; number 0 is `start`.
+        mixings: How often to mix for each step.
         agents: Which agents these are, in the order of `f` and `start`: one, or all.
         samples: What each of them has, (n, m_i), as it is minimised with; empty unless the method `needs_samples`.
         seed: Of what a method draws. With the agent and the round it decides every draw: then an agent that starts
@@ -99,6 +100,7 @@ class Setup:
     diameter: int = 0
     restarts: int = 1
     restart: Callable[[int], Matrix] = lambda number: np.empty(0)  # noqa: ARG005
+    mixings: int = 1
     agents: tuple[AgentId, ...] = ()
     samples: tuple[Matrix, ...] = ()
     seed: int = 0

@@ -137,6 +137,7 @@ class Share:
             diameter=topology.graph.diameter,
             restarts=topology.algorithm.restarts,
             restart=lambda number: restart_of(topology, number),
+            mixings=topology.algorithm.mixings,
             agents=(self.own.agent,),
             samples=self.own.kept(found) if needs_samples(topology.method) else (),
             seed=seed_of(topology),

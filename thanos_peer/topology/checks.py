@@ -159,7 +159,7 @@ def problem_mistakes(problem: Values) -> Iterator[Mistake]:
             yield Mistake("problem.mu", allowed, has_value=False)
 
 
-OF_SOME_METHODS = ("beta", "step", "smoothing", "restarts")
+OF_SOME_METHODS = ("beta", "step", "smoothing", "restarts", "mixings")
 
 
 def method_mistakes(problem: Values, algorithm: Values, given: Collection[str]) -> Iterator[Mistake]:

@@ -242,6 +242,7 @@ class Algorithm(Section):
     max_rounds: Annotated[int, Field(ge=1, le=2**53)] | None = None
     tolerance: Annotated[float, Field(ge=0)] | None = None
     restarts: Annotated[int, Field(ge=1, le=1000)] = 1
+    mixings: Annotated[int, Field(ge=1, le=10_000)] = 1
     exchange: Literal["float64", "float32"] = "float64"
     start: Annotated[
         SvdStart | RandomStart | FileStart | DestinyStart | LeadingStart, Field(discriminator="kind")

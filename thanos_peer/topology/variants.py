@@ -5,7 +5,7 @@ from typing import Any
 
 from thanos_peer.algorithm.methods import MIXING, SUMMING
 
-OF_ONE_METHOD = ("beta", "step", "smoothing", "restarts", "max_rounds", "tolerance")
+OF_ONE_METHOD = ("beta", "step", "smoothing", "restarts", "mixings", "max_rounds", "tolerance")
 OF_THANOS: dict[str, Any] = {
     "beta": "auto",
     "step": {"rule": "bb", "first": "auto"},
