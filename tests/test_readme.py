@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.cli.app import app
 from thanos_peer.runtime.cluster import free_ports
 
@@ -27,6 +28,19 @@ def test_the_output_of_topology_check_is_the_real_one(monkeypatch):
     monkeypatch.chdir(ROOT)
     result = CliRunner().invoke(app, ["topology", "check", "topologies/small.toml"])
     assert result.output == console_block("thanos-peer topology check topologies/small.toml")
+
+
+def test_the_table_of_methods_has_a_row_for_each_with_its_own_defaults():
+    rows = re.findall(r"^\| (`[^|]*`) \|.*\| ([^|]+) \| ([\d,]+), (\S+) \|$", README, re.MULTILINE)
+    told = {
+        name: (needs.startswith("sparse PCA"), int(rounds.replace(",", "")), float(tolerance))
+        for names, needs, rounds, tolerance in rows
+        for name in re.findall(r"`([^`]+)`", names)
+    }
+    known = (MIXING | SUMMING).items()
+    assert told == {
+        name: (method.is_for_pca, method.default_rounds, method.default_tolerance) for name, method in known
+    }
 
 
 def test_the_output_of_simulate_is_the_real_one_up_to_time_and_rounding(monkeypatch, tmp_path):
