@@ -25,6 +25,7 @@ from runtime.processes import (
 from uneven import random_samples, raw_with_parts, split
 
 from thanos_peer import load_result
+from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.algorithm.stiefel import random_point
 from thanos_peer.preparation import outline
 from thanos_peer.results import PeerFiles, load_outcome
@@ -39,6 +40,8 @@ STOPS = {  # in each phase a round of it: on the way up the tree, at the root, o
     "proximal": "mean:3 spread:2 size:1 leading:6 proximal:9 verdict:2",
     "gram": "mean:1 spread:3 size:2 gram:2 verdict:3",
 }
+METHODS = MIXING | SUMMING
+OTHERS = [method for method in METHODS if method not in STOPS]  # killed in their main phase alone
 HOLDS = """
 import os, pathlib
 
@@ -64,7 +67,10 @@ def files_topology(directory, d=D, *, method="thanos", change=None, **options):
         directory, parts, "path", names="abcde", **({"start": start, "max_rounds": 150, "mu": 0.02} | options)
     )
     raw["name"] = own_name("phases")
-    if method != "thanos":
+    if method in OTHERS:
+        exact(method, max_rounds=30, tolerance=0.0, start={"kind": "random", "seed": 1})(raw)
+        raw["problem"] |= {"regularizer": "none", "mu": 0.0} if METHODS[method].is_for_smooth else {}
+    elif method != "thanos":
         exact(method)(raw)
     if change is not None:
         change(raw)
@@ -115,13 +121,18 @@ def end_all(processes, out):
 
 @pytest.mark.parametrize(
     ("method", "holder", "victims"),
-    [("thanos", 2, (1, 3)), ("proximal", 2, (1,)), ("proximal", 1, (0, 2)), ("gram", 2, (1, 3))],
-    ids=["thanos", "proximal: the root", "proximal: others", "gram"],
+    [
+        *(("thanos", 2, (1, 3)), ("proximal", 2, (1,)), ("proximal", 1, (0, 2)), ("gram", 2, (1, 3))),
+        *((method, 2, (1,)) for method in OTHERS),
+    ],
+    ids=["thanos", "proximal: the root", "proximal: others", "gram", *OTHERS],
 )
 def test_peers_killed_in_every_phase_and_started_again_end_with_the_same_bits(tmp_path, method, holder, victims):
-    topology, out, places = files_topology(tmp_path, method=method), tmp_path / "run", STOPS[method].split()
+    d, stops = (3, f"{method}:13") if method in OTHERS else (D, STOPS[method])
+    topology, out, places = files_topology(tmp_path, d, method=method), tmp_path / "run", stops.split()
     assert topology.graph.tree.root == 1
-    assert [place.split(":")[0] for place in places] == [phase.name for phase in outline(topology).phases]
+    if method not in OTHERS:
+        assert [place.split(":")[0] for place in places] == [phase.name for phase in outline(topology).phases]
     holding = Holder(topology, out, holder, places)
     processes = holding.processes
     with contextlib.ExitStack() as stack:
@@ -142,7 +153,7 @@ def test_peers_killed_in_every_phase_and_started_again_end_with_the_same_bits(tm
             at = int(wait_until(goes_on, f"peer {victim} goes on, {place}")[1])
             assert at == k if is_saved else at <= k
         end_all(processes, out)
-    for i in range(D):
+    for i in range(d):
         assert "Traceback" not in said(out, i)
         assert "phase verdict begins" in said(out, i)
     assert_same_bits(out, topology)

@@ -14,12 +14,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from networks import found_bits, make_instance, raw_topology
 
 from thanos_peer.agent import Agent
+from thanos_peer.algorithm.methods import MIXING, SUMMING, needs_samples
 from thanos_peer.problem import assemble
 from thanos_peer.runtime.checkpoint import CheckpointStore
 from thanos_peer.samples.moments import moments_of_rows
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import parse
 
+METHODS = MIXING | SUMMING
 NUMBERS = st.integers(0, 2**16)  # taken modulo the number of things to choose from
 SURVIVORS = st.integers(0, 2**32 - 1)  # a bit for each message on the way: whether it outlives a crash
 NETWORKS = st.tuples(
@@ -27,7 +29,7 @@ NETWORKS = st.tuples(
     st.integers(3, 6),
     st.sampled_from([(6, 0.0), (9, 0.0), (20, 0.3), (12, 1.0)]),  # the latter stop by themselves
     st.sampled_from(["float64", "float32"]),
-    st.sampled_from([None, None, "subspace", "thanos", "proximal", "gram"]),
+    st.sampled_from([None, None, "subspace", *METHODS]),
 )
 
 
@@ -68,14 +70,16 @@ def instance_and_rounds(family, d, rounds_and_tolerance, exchange="float64", wha
         instance = make_instance(raw)
     else:
         timed = {"max_rounds": max_rounds, "tolerance": tolerance}
-        if what != "thanos":  # less time than they need, or as much as they like
+        if what in SUMMING:  # less time than they need, or as much as they like
             timed = {"max_rounds": max_rounds if tolerance == 0 else None}
-        raw = raw_topology(family, d, n=4, p=2, method=what, mu=0.2, **timed)
+        regularizer = "none" if METHODS[what].is_for_smooth else "l1"
+        raw = raw_topology(family, d, n=4, p=2, method=what, regularizer=regularizer, mu=0.2, **timed)
         raw["problem"]["data"] = {"kind": "files", "center": True, "scale": True, "overall": "auto"}
         raw["algorithm"] |= {"exchange": exchange, "start": {"kind": "leading"}}
         rows = np.random.default_rng(d).standard_normal((d, 7, 4)) * [3, 2, 1, 1]
         topology = parse(raw, file=Path("test.toml"), may_lack_data=True, reads_data=False)
-        instance = assemble(topology, [moments_of_rows(part, None) for part in rows])
+        moments = [moments_of_rows(part, None, keeps_rows=needs_samples(what)) for part in rows]
+        instance = assemble(topology, moments)
     network = AgentNetwork(instance)
     rounds = [[bits_of(agent) for agent in network.agents]]
     while not network.is_done:
@@ -355,7 +359,7 @@ def test_an_agent_that_has_started_again_hears_a_neighbor_that_goes_on_with_what
 
 
 @pytest.mark.parametrize("newest_is_damaged", [False, True])
-@pytest.mark.parametrize("what", ["thanos", "proximal", "gram"])
+@pytest.mark.parametrize("what", METHODS)
 @pytest.mark.parametrize("who", [0, 1, 2], ids=["leaf", "root", "other leaf"])
 def test_from_every_round_of_every_phase_either_checkpoint_leads_to_the_same_bits(
     tmp_path, who, what, newest_is_damaged

@@ -4,8 +4,11 @@ import pytest
 from networks import make_topology, raw_topology
 from own_code.classes import raw_with
 
+from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.errors import TopologyError
 from thanos_peer.preparation import outline
+
+METHODS = MIXING | SUMMING
 
 
 def refusal(raw):
@@ -83,10 +86,14 @@ def test_the_exact_method_needs_to_know_nothing_of_an_objective_of_ones_own(meth
     assert [phase.name for phase in outline(topology).phases] == ["proximal"]
 
 
-def test_gram_is_for_sparse_pca():
+@pytest.mark.parametrize(
+    "name", [name for name, method in METHODS.items() if method.is_for_pca or method.needs_samples]
+)
+def test_methods_for_sparse_pca_and_those_that_draw_from_its_samples_are_refused_in_one_line(name):
     raw = raw_with()
-    raw["algorithm"] = {"method": "gram", "start": {"kind": "random", "seed": 1}}
-    assert "algorithm.method = 'gram': must be " in refusal(raw)
+    raw["algorithm"] = {"method": name, "start": {"kind": "random", "seed": 1}}
+    (line,) = refusal(raw).splitlines()
+    assert f'algorithm.method = \'{name}\': must be "proximal" or "thanos" with an objective of your own' in line
 
 
 def test_the_digest_covers_names_and_options():
