@@ -1,6 +1,7 @@
 """THANOS a second time, straight from the paper's equations: all agents stacked, a dense W, numpy only.
 
-It shares no code with the package on purpose, and prefers the paper's notation to speed.
+Then the methods that it is compared with, agent by agent. It shares no code with the package on purpose, and
+prefers the papers' notation to speed.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -128,3 +129,90 @@ def run_oracle(oracle: Oracle, X0: np.ndarray, rounds: int) -> list[OracleRound]
     for k in range(rounds):
         history.append(oracle.after(history[-1], k))
     return history
+
+
+def polar_of(Y: np.ndarray) -> np.ndarray:
+    """Y (Y'Y)^(-1/2), the nearest matrix with orthonormal columns."""
+    values, vectors = np.linalg.eigh(Y.T @ Y)
+    return Y @ vectors @ np.diag(values**-0.5) @ vectors.T
+
+
+def tangent(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+    """What Y is in the tangent space at X."""
+    return Y - X @ (X.T @ Y + Y.T @ X) / 2
+
+
+def l1_slope(X: np.ndarray, weight: float, sigma: float) -> np.ndarray:
+    """The gradient of the Moreau envelope of weight * ||X||_1."""
+    return np.clip(X / sigma, -weight, weight)
+
+
+def gradients(A_parts: Sequence[np.ndarray], X: Sequence[np.ndarray], weight=0.0, sigma=1.0) -> list[np.ndarray]:
+    """All agents' Riemannian gradients of f_i + the envelope of weight * ||X||_1."""
+    return [tangent(X_i, -A @ A.T @ X_i + l1_slope(X_i, weight, sigma)) for A, X_i in zip(A_parts, X, strict=True)]
+
+
+def mixed(W: np.ndarray, X: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """sum_j W_ij X_j for all i."""
+    return [sum(w * X_j for w, X_j in zip(row, X, strict=True)) for row in W]
+
+
+def drgta(A_parts, W, X0, iterations, *, a, b, t, weight=0.0, sigma=1.0) -> tuple[np.ndarray, np.ndarray]:
+    """All X and S of DRGTA after some iterations of t mixings each."""
+    V, X = np.linalg.matrix_power(W, t), [X0] * len(A_parts)
+    G = S = gradients(A_parts, X, weight, sigma)
+    for _ in range(iterations):
+        pulls = [tangent(X_i, mean - X_i) for X_i, mean in zip(X, mixed(V, X), strict=True)]
+        X = [polar_of(X_i + a * pull - b * tangent(X_i, S_i)) for X_i, pull, S_i in zip(X, pulls, S, strict=True)]
+        before, G = G, gradients(A_parts, X, weight, sigma)
+        S = [mean + new - old for mean, new, old in zip(mixed(V, S), G, before, strict=True)]
+    return np.array(X), np.array(S)
+
+
+def dprgt(A_parts, W, X0, iterations, *, a, weight=0.0, sigma=1.0) -> tuple[np.ndarray, np.ndarray]:
+    """All X and S of DPRGT."""
+    X = [X0] * len(A_parts)
+    G = S = gradients(A_parts, X, weight, sigma)
+    for _ in range(iterations):
+        X = [polar_of(mean - a * tangent(*own)) for mean, *own in zip(mixed(W, X), X, S, strict=True)]
+        before, G = G, gradients(A_parts, X, weight, sigma)
+        S = [mean + new - old for mean, new, old in zip(mixed(W, S), G, before, strict=True)]
+    return np.array(X), np.array(S)
+
+
+def drsm(A_parts, W, X0, iterations, *, a, b, weight) -> np.ndarray:
+    """All X of the Riemannian subgradient method with steps b / sqrt(k + 1)."""
+    X = [X0] * len(A_parts)
+    for k in range(iterations):
+        slopes = [-A @ A.T @ X_i + weight * np.sign(X_i) for A, X_i in zip(A_parts, X, strict=True)]
+        X = [
+            polar_of(X_i + a * tangent(X_i, mean - X_i) - b / np.sqrt(k + 1) * tangent(X_i, slope))
+            for X_i, mean, slope in zip(X, mixed(W, X), slopes, strict=True)
+        ]
+    return np.array(X)
+
+
+def minibatch(seed: int, agent: int, k: int, m: int) -> np.ndarray:
+    """Which ceil(sqrt(m)) of m samples an agent draws in round k."""
+    numbers = np.random.PCG64(np.random.SeedSequence((seed, agent, k))).random_raw(int(np.ceil(np.sqrt(m))))
+    return np.array([int(number) % m for number in numbers])
+
+
+def vrsgt(
+    A_parts, W, X0, rounds, *, beta, eta, period, seed, is_reduced=True, weight=0.0, sigma=1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """All X and D of VRSGT; without reduction the gradient is that of the few samples, in every round."""
+    X = np.array([X0] * len(A_parts))
+    G = [-A @ A.T @ X0 for A in A_parts]
+    H = D = H_of(X, np.array(G) + l1_slope(X, weight, sigma), beta)
+    for k in range(1, rounds + 1):
+        before, X = X, np.array(mixed(W, X - eta * D))
+        for i, A in enumerate(A_parts):
+            few = A[:, minibatch(seed, i, k, A.shape[1])]
+            estimate = -A.shape[1] / few.shape[1] * few @ few.T
+            G[i] = G[i] + estimate @ (X[i] - before[i]) if is_reduced else estimate @ X[i]
+            if k % period == 0:
+                G[i] = -A @ A.T @ X[i]
+        H_before, H = H, H_of(X, np.array(G) + l1_slope(X, weight, sigma), beta)
+        D = np.array(mixed(W, D)) + H - H_before
+    return X, D

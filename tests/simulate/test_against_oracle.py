@@ -12,7 +12,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 from networks import make_instance, raw_topology
-from oracle import Oracle, OracleRound, run_oracle
+from oracle import Oracle, OracleRound, dprgt, drgta, drsm, metropolis, run_oracle
 
 from thanos_peer.simulate import AgentNetwork, StackedNetwork
 
@@ -30,6 +30,12 @@ STEPS = {"constant": {"rule": "constant", "eta": 0.5}, "bb": {"rule": "bb", "fir
 SMOOTHINGS = {
     "constant": {"rule": "constant", "sigma": 5.0},
     "decreasing": {"rule": "decreasing", "sigma0": 10.0, "exponent": 1 / 3},
+}
+OTHER_METHODS = {  # given samples, W, start and iterations; with what follows from the data
+    "drgta": lambda given, known, smooth: drgta(*given, a=1, b=known["step"], t=1, **smooth)[0],
+    "drgta, 3 mixings": lambda given, known, smooth: drgta(*given, a=1, b=known["step"], t=3, **smooth)[0],
+    "dprgt": lambda given, known, smooth: dprgt(*given, a=known["step"], **smooth)[0],
+    "subgradient": lambda given, known, smooth: drsm(*given, a=1, b=known["first"], weight=smooth["weight"]),
 }
 NETWORKS = (AgentNetwork, StackedNetwork)
 every_combination = pytest.mark.parametrize(
@@ -171,3 +177,54 @@ def test_an_oracle_that_recomputes_h_is_no_different_while_sigma_is_constant():
     history = run_oracle(broken, instance.start, ROUNDS)
     assert tracking_error(history) < 1e-10
     assert largest_difference(run_network(StackedNetwork, "ring", "l1", "constant", "constant"), history) < 1e-12
+
+
+@pytest.mark.parametrize("name", OTHER_METHODS)
+@pytest.mark.parametrize("regularizer", ["l1", "none"])
+def test_other_methods_named_in_a_file_take_the_steps_of_their_formulas(name, regularizer):
+    """With the start, the smoothing and the step that the network has found, which are found once more here."""
+    method, _, several = name.partition(", ")
+    mixings, d, iterations = int(several[:1] or 1), 6, 30
+    raw = raw_topology("star", d, n=8, p=3, samples=90, regularizer=regularizer, mu=MU, method=method)
+    raw["algorithm"] |= {"max_rounds": iterations * mixings, "tolerance": 0.0}
+    raw["algorithm"] |= {"mixings": mixings} if several else {}
+    instance = make_instance(raw)
+    network = StackedNetwork(instance)
+    while not network.is_done:
+        network.advance()
+    parts = [local.f.A for local in instance.local_problems]
+    U, lengths, _ = np.linalg.svd(np.hstack(parts), full_matrices=False)
+    start = U[:, :3] * np.sign(np.sum(U[:, :3] * instance.start, axis=0))
+    size, weight = lengths[0] ** 2, MU / d if regularizer == "l1" else 0.0
+    largest = np.sum([np.linalg.norm(A, 2) ** 16 for A in parts]) ** (1 / 8)
+    X = OTHER_METHODS[name](
+        (parts, metropolis(d, raw["edges"]), start, iterations),
+        {
+            "step": 0.25 / (largest + (size if weight else 0.0)),
+            "first": 0.5 / (size / d + weight * np.sqrt(8)),
+            "beta": size / d,
+        },
+        {"weight": weight, "sigma": 1 / size},
+    )
+    assert np.abs(X - start).max() > 1e-3
+    assert np.allclose(network.X, X, rtol=0, atol=1e-6 if method == "subgradient" else 1e-10)
+
+
+def test_destiny_named_in_a_file_takes_the_steps_of_its_formulas():
+    raw = raw_topology("grid", 6, n=8, p=3, samples=90, method="destiny", regularizer="none", tolerance=0.0)
+    raw["algorithm"] |= {"beta": BETA, "step": STEPS["constant"], "start": {"kind": "random", "seed": 1}}
+    instance = make_instance(raw)
+    network = StackedNetwork(instance)
+    oracle = Oracle(
+        [local.f.A for local in instance.local_problems],
+        raw["edges"],
+        mu=0.0,
+        regularizer="none",
+        beta=BETA,
+        step=("constant", 0.5),
+        smoothing=("constant", 1.0),
+    )
+    for expected in run_oracle(oracle, instance.start, 100):
+        assert np.allclose(network.X, expected.X, rtol=0, atol=1e-12)
+        assert np.allclose(network.array("D"), expected.D, rtol=0, atol=1e-12)
+        network.advance()

@@ -6,6 +6,8 @@
 where grad is the Riemannian gradient and P_X the projection onto the tangent space at X (Deng and Hu,
 "Decentralized projected Riemannian gradient method for smooth optimization on compact submanifolds", 2023). Unlike
 DRGTA it projects the average of the neighbors, not a step in the tangent space. There is one mixing for each step.
+That gradient and disagreement shrink at least as fast as 1/K with a constant step, as the paper proves, is tested
+on small problems; its bounds on the step are not checked.
 
 The method is stated for g = 0. A regularizer is smoothed (`smoothed.py`), which is our addition.
 

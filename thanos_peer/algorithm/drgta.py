@@ -5,7 +5,8 @@
 
 where grad is the Riemannian gradient and P_X the projection onto the tangent space at X (Chen, Garcia, Hong and
 Shahrampour, "Decentralized Riemannian gradient descent on the Stiefel manifold", 2021). The formulas are those of
-the authors' public program.
+the authors' public program. That gradient and disagreement shrink at least as fast as 1/K with a constant step, as
+the paper proves, is tested on small problems; how many mixings its theorem asks for is not checked.
 
 A round mixes once, so an iteration takes t rounds. What is sent is what is being mixed: X and S in the first round
 of an iteration, W X and W S in the second, and so on. The last round takes the step.
@@ -15,7 +16,6 @@ The method is stated for g = 0. A regularizer is smoothed (`smoothed.py`), which
 Invariant: sum_i S_i = sum_i grad f_i(X_i) at the start of every iteration.
 """
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,11 +46,6 @@ class DRGTAState:
     Y: Matrix
     T: Matrix
     mismatch: Matrix
-
-
-def mixings_needed(lambda_: float, d: int) -> int:
-    """The t of the paper's theorem, lambda^t <= 1/(2 sqrt(d)): quoted from memory, and not checked."""
-    return 1 if lambda_ <= 0 else max(1, math.ceil(-math.log(2 * math.sqrt(d)) / math.log(lambda_)))
 
 
 class DRGTA(Method[DRGTAState]):

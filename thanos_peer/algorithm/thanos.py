@@ -86,7 +86,11 @@ class Thanos(Method[ThanosState]):
 
 
 class Destiny(Thanos):
-    """THANOS for problems without a regularizer: nothing is smoothed."""
+    """THANOS for problems without a regularizer: nothing is smoothed.
+
+    The formulas are those that the paper of THANOS builds on. That it reaches the exact leading subspace with one
+    exchange per iteration, without staying on the manifold, is tested; the rate that its own paper proves is not.
+    """
 
     is_for_smooth = True
     settings = frozenset({"beta", "step"})
