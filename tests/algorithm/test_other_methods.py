@@ -4,19 +4,18 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from oracle import dprgt, drgta, drsm, gradients, l1_slope, metropolis, mixed, tangent, vrsgt
+from oracle import dprgt, drgta, drsm, gradients, l1_slope, metropolis, minibatch, mixed, tangent, vrsgt
 
 from thanos_peer.algorithm.dprgt import DPRGT
 from thanos_peer.algorithm.drgta import DRGTA
-from thanos_peer.algorithm.method import Setup
+from thanos_peer.algorithm.method import Sent, Setup
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.reference import solve
 from thanos_peer.algorithm.regularizers import L1, L21, Zero
 from thanos_peer.algorithm.smoothed import Smoothed
 from thanos_peer.algorithm.stiefel import infeasibility, random_point
 from thanos_peer.algorithm.subgradient import Subgradient
-from thanos_peer.algorithm.vrsgt import VRSGT, SampledPCA, SampledStack
-from thanos_peer.errors import ConfigError
+from thanos_peer.algorithm.vrsgt import VRSGT, Minibatches
 from thanos_peer.topology import families
 
 D, N, P, SEED = 6, 7, 2, 7
@@ -70,23 +69,29 @@ def norms_of(parts):
     return [np.linalg.norm(A, 2) ** 2 for A in parts]
 
 
-def sampled(parts):
-    return [SampledPCA(SparsePCA(A), agent=i, seed=SEED) for i, A in enumerate(parts)]
+class Stack:
+    """The f_i of all agents."""
+
+    def __init__(self, terms):
+        self._terms = terms
+
+    def gradient(self, X):
+        return np.array([f.gradient(X_i) for f, X_i in zip(self._terms, X, strict=True)])
 
 
 def made(method, parts, g=Zero(), **options):  # noqa: B008
     """The method for all agents, and for each of them."""
-    norms, each = norms_of(parts), sampled(parts)
+    norms, each = norms_of(parts), [SparsePCA(A) for A in parts]
     given = {"d": D, "size": sum(norms)}
     if method is Subgradient:
-        return method(SampledStack(each), g, **given, **options), [method(f, g, **given, **options) for f in each]
+        return method(Stack(each), g, **given, **options), [method(f, g, **given, **options) for f in each]
     given |= {"largest": max(norms)} | {key: options.pop(key) for key in ("sigma", "step") if key in options}
 
-    def one(f):
-        drawn_from = [f] if method is VRSGT else []
-        return method(Smoothed(f, g, **given), *drawn_from, **options)
+    def one(f, *agents):
+        few = [Minibatches([parts[i] for i in agents], agents, SEED)] if method is VRSGT else []
+        return method(Smoothed(f, g, **given), *few, **options)
 
-    return one(SampledStack(each)), [one(f) for f in each]
+    return one(Stack(each), *range(D)), [one(f, i) for i, f in enumerate(each)]
 
 
 def rounds_of(method, X0, count):
@@ -336,40 +341,35 @@ def test_vrsgt_goes_on_after_a_restart_with_the_bits_it_would_have_had(parts, X0
     assert bits(asdict(state).values()) == bits(asdict(states[12]).values())
 
 
-def test_draws_follow_from_seed_agent_and_round_and_are_the_same_in_every_numpy(parts):
-    def drawn(agent, seed, draw):
-        return SampledPCA(SparsePCA(parts[0]), agent=agent, seed=seed, batch=8).drawn(draw).tolist()
+def test_draws_follow_from_seed_agent_and_round_and_are_the_same_in_every_numpy():
+    def drawn(agent, seed, draw, count=50):
+        return Minibatches([], [], seed).drawn(agent, draw, count).tolist()
 
-    assert drawn(0, 7, 1) == drawn(0, 7, 1)
+    assert drawn(0, 7, 1) == drawn(0, 7, 1) == minibatch(7, 0, 1, 50).tolist()
     assert len({tuple(drawn(*which)) for which in ((0, 7, 1), (1, 7, 1), (0, 8, 1), (0, 7, 2))}) == 4
-    assert drawn(0, 7, 1) == [9, 9, 10, 1, 1, 5, 11, 0]
+    assert drawn(0, 7, 1)[:3] == [25, 29, 30]
+    assert [len(drawn(0, 7, 1, count)) for count in (1, 2, 4, 5, 9, 10)] == [1, 2, 2, 3, 3, 4]
 
 
 def test_a_few_samples_tell_the_gradient_on_average(parts, X0):
-    f = SampledPCA(SparsePCA(parts[0]), agent=0, seed=7)
-    assert len(f.drawn(0)) == 4  # the square root of 12, rounded up
-    mean = np.mean([f.sampled_gradient(X0, draw) for draw in range(4000)], axis=0)
+    few, f = Minibatches(parts[:1], [0], SEED), SparsePCA(parts[0])
+    mean = np.mean([few.gradient(X0, draw) for draw in range(4000)], axis=0)
     assert np.allclose(mean, f.gradient(X0), rtol=0, atol=0.05 * np.abs(f.gradient(X0)).max())
-
-
-def test_without_samples_vrsgt_says_so(parts, X0):
-    gram_only = SparsePCA(None, parts[0] @ parts[0].T)
-    with pytest.raises(ConfigError, match="agent 3 keeps only their Gram matrix"):
-        SampledPCA(gram_only, agent=3, seed=7)
-    setup = Setup(f=gram_only, g=Zero(), whole=Zero(), d=D, start=X0, parameters=pytest.fail)
-    with pytest.raises(ConfigError, match="sampled_gradient"):
-        VRSGT.make(setup)
 
 
 @pytest.mark.parametrize("method", [DRGTA, DPRGT, Subgradient, VRSGT])
 def test_a_method_is_made_of_what_agents_have_found(parts, X0, method):
-    f, agreed = sampled(parts)[0], None if method is Subgradient else np.array([0.8])
-    setup = Setup(f=f, g=L1(0.1), whole=L1(0.6), d=D, start=X0, parameters=pytest.fail, size=2.0, agreed=agreed)
+    f, agreed = SparsePCA(parts[2]), None if method is Subgradient else np.array([0.8])
+    own = {"size": 2.0, "agreed": agreed, "agents": (2,), "samples": (parts[2],), "seed": SEED}
+    setup = Setup(f=f, g=L1(0.1), whole=L1(0.6), d=D, start=X0, parameters=pytest.fail, **own)
     given = method.make(setup)
     if method is Subgradient:
         expected = method(f, L1(0.1), d=D, size=2.0)
     else:
         problem = Smoothed(f, L1(0.1), d=D, size=2.0, largest=0.8)
         assert problem.step == 0.25 / (0.8 + 2.0)  # sigma = 1/size
-        expected = method(problem, *([f] if method is VRSGT else []))
-    assert bits(given.send(given.start(X0))) == bits(expected.send(expected.start(X0)))
+        expected = method(problem, *([Minibatches([parts[2]], [2], SEED)] if method is VRSGT else []))
+    stack = np.repeat(X0[None], D, axis=0)
+    heard = ReceivedByOne(2, Sent(stack, 0.1 * stack, np.ones(D)))
+    one, other = (each.step(0, each.start(X0), heard) for each in (given, expected))
+    assert bits(asdict(one).values()) == bits(asdict(other).values())

@@ -11,6 +11,7 @@ from thanos_peer.algorithm.proximal_tracking import ProximalTracking
 from thanos_peer.algorithm.solving import Solving
 from thanos_peer.algorithm.subgradient import Subgradient
 from thanos_peer.algorithm.thanos import Destiny, Thanos
+from thanos_peer.algorithm.vrsgt import VRSGT
 
 # Agents mix what their neighbors send.
 MIXING: Final[dict[str, type[Method[Any]]]] = {
@@ -20,6 +21,7 @@ MIXING: Final[dict[str, type[Method[Any]]]] = {
     "drgta": DRGTA,
     "dprgt": DPRGT,
     "subgradient": Subgradient,
+    "vrsgt": VRSGT,
 }
 
 # Agents sum over a tree.

@@ -10,10 +10,9 @@ where G is the whole gradient of f_i in every `period`-th round, and between
 
 The difference is small where X moves little, so the noise goes with the steps, and the limit is exact. After Wang
 and Liu, "A variance-reduced stochastic gradient tracking algorithm for decentralized optimization with
-orthogonality constraints" (2023). Of its text only the abstract was at hand. The recursion for G is the usual one
-(SARAH, SPIDER); whether the paper has another is not checked, and neither is its rate O(1/k).
-
-The method needs the samples: it cannot run where an agent kept only its Gram matrix.
+orthogonality constraints" (2022). Of its text only the abstract was at hand. That gradient and disagreement shrink
+at least as fast as 1/K, as it says, is tested on small problems. The recursion for G is the usual one (SARAH,
+SPIDER); whether the paper has another is not checked.
 
 The method is stated for g = 0. A regularizer is smoothed (`smoothed.py`), which is our addition.
 
@@ -25,94 +24,51 @@ Invariants:
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thanos_peer.algorithm.method import Method, Received, Sent, Setup, Smooth
-from thanos_peer.algorithm.objectives import SparsePCA
+from thanos_peer.algorithm.largest import Largest
+from thanos_peer.algorithm.method import Method, Received, Sent, Setup
 from thanos_peer.algorithm.smoothed import Smoothed
 from thanos_peer.algorithm.stiefel import infeasibility
 from thanos_peer.algorithm.thanos import descent_direction
 from thanos_peer.block import AgentId, Matrix
-from thanos_peer.errors import ConfigError
 
 PERIOD = 10
 
 
-@runtime_checkable
-class Sampled(Smooth, Protocol):
-    """A smooth part that is a sum over samples."""
-
-    def sampled_gradient(self, X: Matrix, draw: int) -> Matrix:
-        """The gradient of f_i at X_i as the samples of one draw tell it, (..., n, p): right on average."""
-
-
-class SampledPCA:
-    """Sparse PCA of one agent, with gradients from a few of its samples.
+class Minibatches:
+    """Gradients of sparse PCA from a few samples of each agent.
 
     Args:
-        f: Its objective, which must have kept its samples.
-        agent: Which agent it is, so that agents draw differently.
+        samples: The A_i of the agents, (n, m_i) each; of m_i samples the square root is drawn, rounded up.
+        agents: Which agents they are, so that each draws otherwise.
         seed: Of all draws.
-        batch: How many samples to draw; by default the square root of how many there are.
-
-    Raises:
-        ConfigError: The objective has a Gram matrix only.
     """
 
-    def __init__(self, f: SparsePCA, *, agent: AgentId, seed: int, batch: int | None = None) -> None:
-        if f.A is None:
-            raise ConfigError(
-                f"vrsgt draws from the samples, and agent {agent} keeps only their Gram matrix, as they are too"
-                " many; choose another method"
-            )
-        self._f, self._A, self._agent, self._seed = f, f.A, agent, seed
-        self._batch = math.isqrt(f.A.shape[1] - 1) + 1 if batch is None else batch
+    def __init__(self, samples: Sequence[Matrix], agents: Sequence[AgentId], seed: int) -> None:
+        self._samples, self._agents, self._seed = samples, agents, seed
 
-    def value(self, X: Matrix) -> Matrix:
-        """f(X)."""
-        return np.asarray(self._f.value(X))
+    def gradient(self, X: Matrix, draw: int) -> Matrix:
+        """-(m/b) A_B A_B' X_i for b of m samples of each agent, (..., n, p): right on average."""
+        stack = X.reshape(-1, *X.shape[-2:])
+        found = []
+        for A, agent, X_i in zip(self._samples, self._agents, stack, strict=True):
+            few = A[:, self.drawn(agent, draw, A.shape[1])]
+            found.append(-(A.shape[1] / few.shape[1]) * (few @ (few.T @ X_i)))
+        return np.array(found).reshape(X.shape)
 
-    def gradient(self, X: Matrix) -> Matrix:
-        """From all samples."""
-        return self._f.gradient(X)
-
-    def sampled_gradient(self, X: Matrix, draw: int) -> Matrix:
-        """-(m/b) A_B A_B' X for b of m samples."""
-        A = self._A[:, self.drawn(draw)]
-        estimate: Matrix = -(self._A.shape[1] / self._batch) * (A @ (A.T @ X))
-        return estimate
-
-    def drawn(self, draw: int) -> NDArray[np.intp]:
-        """The b samples of a draw, one of them maybe twice.
+    def drawn(self, agent: AgentId, draw: int, count: int) -> NDArray[np.intp]:
+        """The numbers of an agent's samples in a draw, one of them maybe twice.
 
         The bits of a bit generator stay what they are in every release of numpy; what `Generator` makes of them
         may not.
         """
-        bits = np.random.PCG64(np.random.SeedSequence((self._seed, self._agent, draw))).random_raw(self._batch)
-        drawn: NDArray[np.intp] = (bits % np.uint64(self._A.shape[1])).astype(np.intp)
+        batch = math.isqrt(count - 1) + 1
+        bits = np.random.PCG64(np.random.SeedSequence((self._seed, agent, draw))).random_raw(batch)
+        drawn: NDArray[np.intp] = (bits % np.uint64(count)).astype(np.intp)
         return drawn
-
-
-class SampledStack:
-    """Those of several agents, for X of (d, n, p)."""
-
-    def __init__(self, parts: Sequence[Sampled]) -> None:
-        self._parts = parts
-
-    def value(self, X: Matrix) -> Matrix:
-        """f_i(X_i), (d,)."""
-        return np.array([part.value(X_i) for part, X_i in zip(self._parts, X, strict=True)])
-
-    def gradient(self, X: Matrix) -> Matrix:
-        """From all samples, one agent after the other."""
-        return np.array([part.gradient(X_i) for part, X_i in zip(self._parts, X, strict=True)])
-
-    def sampled_gradient(self, X: Matrix, draw: int) -> Matrix:
-        """From each agent's own draw."""
-        return np.array([part.sampled_gradient(X_i, draw) for part, X_i in zip(self._parts, X, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -130,32 +86,31 @@ class VRSGT(Method[VRSGTState]):
 
     Args:
         problem: What is minimised, with the step eta.
-        f: Its smooth part, with samples to draw from.
+        few: Its gradients from a few samples.
         beta: The penalty; by default size/d.
         period: Every how many rounds all samples are used.
     """
 
     state_type = VRSGTState
+    preparation = Largest
+    is_for_pca = True
+    needs_samples = True
     default_tolerance = 1e-6
 
-    def __init__(self, problem: Smoothed, f: Sampled, *, beta: float | None = None, period: int = PERIOD) -> None:
-        self._problem, self._f, self._period = problem, f, period
+    def __init__(
+        self, problem: Smoothed, few: Minibatches, *, beta: float | None = None, period: int = PERIOD
+    ) -> None:
+        self._problem, self._few, self._period = problem, few, period
         self._beta = problem.size / problem.d if beta is None else beta
 
     @classmethod
     def make(cls, setup: Setup) -> "VRSGT":
-        """For agents that have found this.
-
-        Raises:
-            ConfigError: The objective has no samples to draw from.
-        """
-        if not isinstance(setup.f, Sampled):
-            raise ConfigError("vrsgt draws from the samples, and this objective has no sampled_gradient(X, draw)")
-        return cls(Smoothed.of(setup), setup.f)
+        """For agents that have found this."""
+        return cls(Smoothed.of(setup), Minibatches(setup.samples, setup.agents, setup.seed))
 
     def start(self, X: Matrix) -> VRSGTState:
         """D = H, from all samples."""
-        G = self._f.gradient(X)
+        G = self._problem.f.gradient(X)
         H = self._direction(X, G)
         return VRSGTState(X=X, D=H, H=H, G=G)
 
@@ -182,8 +137,8 @@ class VRSGT(Method[VRSGTState]):
 
     def _estimate(self, k: int, X: Matrix, state: VRSGTState) -> Matrix:
         if k % self._period == 0:
-            return self._f.gradient(X)
-        return state.G + (self._f.sampled_gradient(X, k) - self._f.sampled_gradient(state.X, k))
+            return self._problem.f.gradient(X)
+        return state.G + (self._few.gradient(X, k) - self._few.gradient(state.X, k))
 
     def _direction(self, X: Matrix, G: Matrix) -> Matrix:
         return descent_direction(X, G + self._problem.envelope_gradient(X), self._beta)
