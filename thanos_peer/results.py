@@ -431,7 +431,7 @@ def _explained_by_each(instance: Instance, X: Matrix) -> Matrix:
 def _copy_topology(topology: Topology, file: Path) -> None:
     """As it is, unless it names files, whose paths may start from where it lay."""
     has_paths = topology.algorithm.start.kind == "file" or any(peer.data is not None for peer in topology.peers)
-    if has_paths or topology.other_method is not None:
+    if has_paths or topology.other_method is not None or topology.other_settings:
         file.write_text(tomlkit.dumps(anchored(topology)), encoding="utf-8")
     else:
         shutil.copyfile(topology.file, file)

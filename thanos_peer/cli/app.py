@@ -10,6 +10,7 @@ import click
 
 from thanos_peer import __version__
 from thanos_peer.cli.chaos import chaos_command
+from thanos_peer.cli.compare import compare_command
 from thanos_peer.cli.compose import compose_command
 from thanos_peer.cli.features import features_command
 from thanos_peer.cli.hosts import hosts_command
@@ -91,6 +92,7 @@ for command in (
     simulate_command,
     run_command,
     verify_command,
+    compare_command,
     chaos_command,
     start_command,
     nursery_command,

@@ -65,16 +65,25 @@ class Progress:
 
     def show_phase(self, name: str, k: int) -> None:
         """Note that a phase other than the one that minimises is in its round k."""
+        self.show_words("", f"phase {name}, round {k}")
+
+    def show_words(self, done: str, words: str) -> None:
+        """Note where it is, if that was not said just now; on a terminal the bar says itself how much is done."""
         wait = QUIET_SECONDS if self._bar is None else PHASE_SECONDS
         if self._silent or time.monotonic() - self._last_shown < wait:
             return
         self._last_shown = time.monotonic()
         if self._bar is None:
-            click.echo(f"{self._label}  phase {name}, round {k}", err=True)
+            click.echo(f"{self._label} {done} {words}", err=True)
         else:
-            self._bar.label = f"{self._label}, phase {name}, round {k}"
+            self._bar.label = f"{self._label}, {words}"
             self._bar.render_progress()
             self._bar.label = self._label
+
+    def step(self, steps: int = 1) -> None:
+        """Note that so many more of the total are done, of which there is nothing to show."""
+        if self._bar is not None:
+            self._bar.update(steps)
 
     def show(self, row: Row, *, rounds: int, network: "Network | None" = None) -> None:
         """Note that `rounds` more rounds are done, the last of which is `row`."""

@@ -18,10 +18,10 @@ from thanos_peer.topology.graph import Graph
 from thanos_peer.topology.model import Topology
 from thanos_peer.topology.sections import LARGEST_MATRIX, SECTIONS, UNION_KEYS, UNION_TAGS, TopologyFile
 from thanos_peer.topology.text import read_toml
-from thanos_peer.topology.variants import set_method
+from thanos_peer.topology.variants import change_settings, set_method
 
 
-def load(
+def load(  # noqa: PLR0913 - named, each of them needed
     path: str | Path,
     *,
     data_of: Collection[AgentId] | None = None,
@@ -30,6 +30,7 @@ def load(
     reads_data: bool = True,
     allowed_code: Sequence[str] = (),
     method: str | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Topology:
     """Read and check a topology file.
 
@@ -42,6 +43,7 @@ def load(
         reads_data: Whether to look into data files; whoever reads them next finds the same mistakes.
         allowed_code: The modules, or their files, that the file may name. Nothing is imported here.
         method: Another method than the file names, with its default settings.
+        settings: Other values than the file has, by dotted key such as "algorithm.beta".
 
     Raises:
         TopologyError: With every mistake that was found.
@@ -50,6 +52,7 @@ def load(
     raw = read_toml(file)
     if method is not None:
         set_method(raw, method)
+    change_settings(raw, settings or {})
     topology = parse(
         raw,
         file=file,
@@ -58,7 +61,9 @@ def load(
         may_lack_data=may_lack_data,
         reads_data=reads_data,
     )
-    return replace(topology, allowed_code=tuple(allowed_code), other_method=method)
+    return replace(
+        topology, allowed_code=tuple(allowed_code), other_method=method, other_settings=dict(settings or {})
+    )
 
 
 def parse(

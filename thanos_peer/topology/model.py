@@ -29,6 +29,7 @@ class Topology:
         own_data: Data files that are used instead of those in the file, known on this host alone.
         allowed_code: The modules, or their files, that the person at this host lets the file name.
         other_method: The method that was asked for instead of the file's.
+        other_settings: What was asked for instead of what the file says, by dotted key.
     """
 
     content: TopologyFile
@@ -36,6 +37,7 @@ class Topology:
     own_data: Mapping[AgentId, Path] = field(default_factory=dict)
     allowed_code: tuple[str, ...] = ()
     other_method: str | None = None
+    other_settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -1,9 +1,10 @@
-"""The same file with another method: what concerns the method alone is left to its defaults."""
+"""The same file with another method, whose own settings are left to their defaults, or with other settings."""
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.errors import ConfigError
 
 OF_ONE_METHOD = ("beta", "step", "smoothing", "restarts", "mixings", "max_rounds", "tolerance")
 OF_THANOS: dict[str, Any] = {
@@ -35,3 +36,21 @@ def set_method(raw: MutableMapping[str, Any], method: str) -> None:
         algorithm.pop(key, None)
     algorithm["method"] = method
     algorithm.update(settings_of(method))
+
+
+def change_settings(raw: MutableMapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Have a file say something else at some dotted keys; what it then says is checked as any file is.
+
+    Raises:
+        ConfigError: A key leads through something that is no section.
+    """
+    for key, value in settings.items():
+        *sections, last = key.split(".")
+        place: Any = raw
+        for name in sections:
+            if isinstance(place, MutableMapping) and name not in place:
+                place[name] = {}
+            place = place[name] if isinstance(place, MutableMapping) else None
+        if not isinstance(place, MutableMapping):
+            raise ConfigError(f"{key}: there is no such section in a topology file; a key is like algorithm.beta")
+        place[last] = value

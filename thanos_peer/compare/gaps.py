@@ -1,0 +1,96 @@
+"""How far every run was from the best that is known, and what it took to get how near."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from thanos_peer.block import Matrix
+from thanos_peer.compare.records import NOT_CONVERGED, Record, Yardstick
+from thanos_peer.compare.trials import Trial
+
+GAPS = (1e-2, 1e-4, 1e-8)
+STATIONARY = 1e-6  # a residual below is small; and so is a gap that is not a hundred times as large
+FACTOR = 100.0
+ANOTHER_POINT = "at another stationary point"
+
+
+class Cost(NamedTuple):
+    """What it took; infinite for never, NaN for what a centralised method does not have."""
+
+    rounds: float
+    messages: float
+    payload: float
+    seconds: float
+
+
+NEVER = Cost(math.inf, math.inf, math.inf, math.inf)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run, beside the best that is known of its problem.
+
+    Attributes:
+        trial: What ran.
+        record: What it has come to.
+        best: The least objective at the end of any run of the same problem, or of the reference.
+        scale: What gaps are divided by.
+        precision: The residual of the reference; None where there is none.
+    """
+
+    trial: Trial
+    record: Record
+    best: float
+    scale: float
+    precision: float | None = None
+
+    @property
+    def gaps(self) -> Matrix:
+        """The gap at each point of the curve; below zero where it passed something better than it ended at."""
+        return (np.array(self.record.curve.objective) - self.best) / self.scale
+
+    @property
+    def final_gap(self) -> float | None:
+        """The gap at the end."""
+        return None if self.record.objective is None else (self.record.objective - self.best) / self.scale
+
+    def cost(self, gap: float) -> Cost:
+        """What it took until the gap was at most this for the first time."""
+        reached = np.flatnonzero(self.gaps <= gap)
+        if not len(reached):
+            return NEVER
+        curve, at, per_round = self.record.curve, int(reached[0]), self.record.messages_per_round
+        rounds = curve.rounds[at]
+        if per_round is None:
+            return Cost(rounds, math.nan, math.nan, curve.seconds[at])
+        return Cost(rounds, rounds * per_round, curve.payload[at], curve.seconds[at])
+
+    @property
+    def ending(self) -> str:
+        """How it ended; a stationary point that is not the best one is no failure, but not the best one."""
+        gap, residual = self.final_gap, self.record.residual
+        if gap is None or residual is None or self.record.has_failed:
+            return self.record.ended
+        is_elsewhere = residual <= STATIONARY and gap > max(GAPS[-1], FACTOR * residual)
+        return ANOTHER_POINT if is_elsewhere else self.record.ended
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it did not get to any stationary point."""
+        return self.record.has_failed or self.ending == NOT_CONVERGED
+
+
+def results(pairs: Sequence[tuple[Trial, Record]], yardsticks: Mapping[str, Sequence[Yardstick]]) -> list[Result]:
+    """Every run beside the best of its problem; what it is measured by is found by the name of the problem."""
+    found = []
+    for trial, record in pairs:
+        same = [other.objective for each, other in pairs if each.problem == trial.problem]
+        same += [each.objective for each in yardsticks[trial.problem]]
+        best = min((objective for objective in same if objective is not None), default=math.nan)
+        scale = yardsticks[trial.problem][0].scale or abs(best) or 1.0
+        precise = [each.residual for each in yardsticks[trial.problem] if each.residual is not None]
+        found.append(Result(trial, record, best, scale, min(precise, default=None)))
+    return found

@@ -1,0 +1,46 @@
+"""A run over real peers, each a process of this machine: the curve comes from what they record."""
+
+import shutil
+import time
+from pathlib import Path
+
+from thanos_peer.compare.records import Record
+from thanos_peer.compare.runs import OnRound, Trace, finished
+from thanos_peer.compare.trials import Trial
+from thanos_peer.problem import Instance, build
+from thanos_peer.results import load_outcome
+from thanos_peer.runtime.cluster import Cluster, free_ports, prepare
+
+LOOK = 0.02  # seconds between two looks at what the peers have recorded
+
+
+def run_peers(trial: Trial, judge: Instance, out: Path, on_round: OnRound) -> Record:
+    """All peers to their end; the seconds count from their start, until their rounds are seen.
+
+    Args:
+        trial: What runs.
+        judge: Whose objective is noted.
+        out: A directory for the time of the run.
+        on_round: Hears of the rounds of the main phase.
+
+    Raises:
+        PeerFailedError: A peer has ended with an error.
+    """
+    shutil.rmtree(out, ignore_errors=True)  # of a run that was interrupted
+    out.mkdir()
+    instance, trace = build(trial.topology), Trace(judge)
+    topology, secrets = prepare(trial.topology, out / "topology.toml", free_ports(trial.topology.d))
+    began = time.monotonic()
+    with Cluster(topology, out, secrets, keep_every=1) as cluster:
+        is_running = True
+        while is_running:
+            time.sleep(LOOK)
+            is_running = cluster.is_running  # looked at before the last glimpses are read
+            for glimpse in cluster.glimpses():
+                trace.note(glimpse.k, glimpse.X.mean(axis=0), time.monotonic() - began)
+                on_round(glimpse.k)
+            cluster.check()
+    seconds = time.monotonic() - began
+    record = finished(load_outcome(out, topology), instance, trace, seconds)
+    shutil.rmtree(out)
+    return record

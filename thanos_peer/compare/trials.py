@@ -1,0 +1,242 @@
+"""What is to be compared: methods, each with its settings, on the same problems."""
+
+import hashlib
+import itertools
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from thanos_peer.algorithm.central import CENTRAL
+from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.errors import ConfigError, TopologyError
+from thanos_peer.topology import Topology, load
+from thanos_peer.topology.checks import OF_SOME_METHODS
+
+Settings: TypeAlias = Mapping[str, Any]
+JUDGE = "proximal"  # suits every problem, so a file with it says what the problem and the start are
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method with some settings of its own.
+
+    Attributes:
+        method: By name.
+        settings: What is set for it alone, by dotted key.
+        is_central: Whether it holds all the data, and has iterations in place of rounds.
+    """
+
+    method: str
+    settings: Settings
+    is_central: bool = False
+
+    @property
+    def label(self) -> str:
+        """For a row of a table."""
+        shown = (f"{key.removeprefix('algorithm.')}={spell(value)}" for key, value in self.settings.items())
+        return " ".join([f"{self.method} (central)" if self.is_central else self.method, *shown])
+
+    @property
+    def problem(self) -> Settings:
+        """Those settings that make it another problem: only within one are objectives compared."""
+        return {key: value for key, value in self.settings.items() if not key.startswith("algorithm.")}
+
+    @property
+    def problem_and_start(self) -> Settings:
+        """The same, and those that make it another start."""
+        is_start = ("algorithm.start", "algorithm.start.")
+        starts = {
+            key: value for key, value in self.settings.items() if key == is_start[0] or key.startswith(is_start[1])
+        }
+        return {**self.problem, **starts}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run: a contender on the problem of one seed.
+
+    Attributes:
+        contender: Which method, with which settings.
+        seed: Of the data, or of the start where the data are files.
+        topology: With all of that; of a centralised method the problem and the start.
+    """
+
+    contender: Contender
+    seed: int
+    topology: Topology
+
+    @property
+    def digest(self) -> str:
+        """Of all that decides the numbers of this run."""
+        own = self.topology.digest
+        if not self.contender.is_central:
+            return own
+        return hashlib.sha256(f"{own} {self.contender.method}, centralised".encode()).hexdigest()
+
+    @property
+    def problem(self) -> str:
+        """Trials with the same problem have the same text here."""
+        return spell({"seed": self.seed, **self.contender.problem})
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for.
+
+    Attributes:
+        file: The topology file.
+        methods: By name; empty for all that suit the problem.
+        seeds: How many.
+        sweep: The values of each key in turn.
+        has_central: Whether centralised methods are asked for as well.
+        max_rounds: Of every method; None for what the file or the method says.
+        allowed_code: The modules that the file may name.
+    """
+
+    file: Path
+    methods: Sequence[str]
+    seeds: int
+    sweep: Mapping[str, Sequence[Any]]
+    has_central: bool = False
+    max_rounds: int | None = None
+    allowed_code: Sequence[str] = ()
+
+    def load(self, method: str, settings: Settings) -> Topology:
+        """The file with this method and these settings."""
+        limit = {} if self.max_rounds is None else {"algorithm.max_rounds": self.max_rounds}
+        return load(
+            self.file,
+            reads_data=False,
+            allowed_code=self.allowed_code,
+            method=method,
+            settings={**limit, **settings},
+        )
+
+
+def contenders(request: Request) -> tuple[list[Contender], list[str]]:
+    """All methods with all their settings, and what there is to say of those left out.
+
+    Raises:
+        ConfigError: A key is swept that no method has.
+    """
+    _check_sweep(request)
+    words: list[str] = []
+    found = [each for method in _methods(request, words) for each in _grid(request, method, words)]
+    if request.has_central:
+        for name in CENTRAL:
+            found += _grid(request, name, words, is_central=True)
+    for key in request.sweep:
+        if not any(key in each.settings for each in found):
+            raise ConfigError(f"--sweep {key}: none of the methods that are compared has this setting")
+    return found, words
+
+
+def _check_sweep(request: Request) -> None:
+    if "algorithm.method" in request.sweep:
+        raise ConfigError("--sweep algorithm.method: name the methods with --methods")
+    if request.max_rounds is not None and "algorithm.max_rounds" in request.sweep:
+        raise ConfigError("--sweep algorithm.max_rounds: leave out --max-rounds, which is the same for all")
+
+
+def _methods(request: Request, words: list[str]) -> list[str]:
+    """Those asked for; or all that suit the problem of the file."""
+    if request.methods:
+        return list(dict.fromkeys(request.methods))
+    suiting = []
+    for method in (*SUMMING, *MIXING):
+        try:
+            request.load(method, {})
+        except TopologyError as error:
+            words.append(f"{method} is left out: {error.mistakes[0]}")
+        else:
+            suiting.append(method)
+    return suiting
+
+
+def _grid(request: Request, method: str, words: list[str], *, is_central: bool = False) -> Iterator[Contender]:
+    keys = [key for key in request.sweep if _has_setting(method, key, is_central=is_central)]
+    words += [
+        f"{key} is no setting of {method}, which runs without it" for key in request.sweep if key not in keys
+    ]
+    for values in itertools.product(*(request.sweep[key] for key in keys)):
+        yield Contender(method, dict(zip(keys, values, strict=True)), is_central)
+
+
+def _has_setting(method: str, key: str, *, is_central: bool) -> bool:
+    """Whether a method asks for what stands at a key; those that no file may have are found out by loading one."""
+    section, _, name = key.partition(".")
+    name = name.partition(".")[0]
+    if section != "algorithm" or name == "start":
+        return True
+    if is_central:
+        return False
+    known = (MIXING | SUMMING).get(method, SUMMING[JUDGE])  # "auto" has the settings of both that it may be
+    return name not in OF_SOME_METHODS or name in known.settings
+
+
+def trials(request: Request, found: Sequence[Contender]) -> list[Trial]:
+    """Every contender with every seed, problem by problem; all of them are checked before anything runs.
+
+    Raises:
+        TopologyError: Settings that no file may have.
+    """
+    made = [_trial(request, each, number) for number in range(request.seeds) for each in found]
+    order = list(dict.fromkeys(trial.problem for trial in made))
+    return sorted(made, key=lambda trial: order.index(trial.problem))
+
+
+def _trial(request: Request, contender: Contender, number: int) -> Trial:
+    method = JUDGE if contender.is_central else contender.method
+    seed, changed = seed_settings(request.load(method, contender.settings), number)
+    return Trial(contender, seed, request.load(method, {**contender.settings, **changed}))
+
+
+def judge_topology(request: Request, trial: Trial) -> Topology:
+    """The problem and the start of a trial, with a method that suits any of them."""
+    same = trial.contender.problem_and_start
+    _, changed = seed_settings(trial.topology, 0)
+    return request.load(JUDGE, {**same, **changed})
+
+
+def seed_settings(topology: Topology, number: int) -> tuple[int, Settings]:
+    """The seed that is so many above that of the file, and the setting that says so.
+
+    Raises:
+        ConfigError: The file has no seed that could vary.
+    """
+    data, start = topology.problem.data, topology.algorithm.start
+    if data.kind == "synthetic":
+        return data.seed + number, {"problem.data.seed": data.seed + number}
+    own = getattr(start, "seed", None)
+    if own is None:
+        if number:
+            raise ConfigError(
+                f"--seeds: {topology.file} has data files and a start in a file, and so no seed that could vary; "
+                "compare with --seeds 1"
+            )
+        return 0, {}
+    return own + number, {"algorithm.start": {**start.model_dump(), "seed": own + number}}
+
+
+def parse_values(text: str) -> list[Any]:
+    """Values between commas, as TOML has them; a bare word is a text."""
+    try:
+        values: list[Any] = tomllib.loads(f"values = [{text}]")["values"]
+    except tomllib.TOMLDecodeError:
+        values = [_parse_value(part.strip()) for part in text.split(",")]
+    return list({spell(value): value for value in values}.values())
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def spell(value: Any) -> str:
+    """A value in a short text that tells it from all others."""
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
