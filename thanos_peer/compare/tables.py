@@ -184,7 +184,7 @@ def _spell_spread(values: Sequence[float], spelled: Callable[[float], str]) -> s
 
 
 def _spell_count(value: float) -> str:
-    return f"{value:,.0f}"
+    return f"{value:,.1f}".removesuffix(".0")  # a median may lie between two
 
 
 def _spell_seconds(value: float) -> str:
