@@ -13,7 +13,10 @@ from thanos_peer.plots import LIGHT, picture
 
 FLOOR = 1e-16  # of the gap: below is rounding
 POINTS = 400  # of a curve
-COLORS = ("#0072b2", "#c75000", "#007a5a", "#a8497f", "#e69f00", "#56b4e9", "#7f7f7f", "#5b3a8e")
+COLORS = (
+    *("#0072b2", "#c75000", "#007a5a", "#a8497f", "#e69f00", "#56b4e9", "#7f7f7f"),
+    *("#5b3a8e", "#8b5a2b", "#9acd32", "#e377c2", "#17becf", "#8b0000", "#000000"),
+)
 DASHES, CENTRAL_DASHES = ("-", "--", "-."), ((0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
 Axis = Callable[[Result], NDArray[np.float64]]
 

@@ -26,9 +26,6 @@ class Cost(NamedTuple):
     seconds: float
 
 
-NEVER = Cost(math.inf, math.inf, math.inf, math.inf)
-
-
 @dataclass(frozen=True)
 class Result:
     """A run, beside the best that is known of its problem.
@@ -59,14 +56,14 @@ class Result:
 
     def cost(self, gap: float) -> Cost:
         """What it took until the gap was at most this for the first time."""
-        reached = np.flatnonzero(self.gaps <= gap)
+        reached, curve = np.flatnonzero(self.gaps <= gap), self.record.curve
         if not len(reached):
-            return NEVER
-        curve, at, per_round = self.record.curve, int(reached[0]), self.record.messages_per_round
-        rounds = curve.rounds[at]
-        if per_round is None:
-            return Cost(rounds, math.nan, math.nan, curve.seconds[at])
-        return Cost(rounds, rounds * per_round, curve.payload[at], curve.seconds[at])
+            cost = Cost(math.inf, math.inf, math.inf, math.inf)
+        else:
+            at, rounds = int(reached[0]), curve.rounds[reached[0]]
+            messages = rounds * (self.record.messages_per_round or 0)
+            cost = Cost(rounds, messages, curve.payload[at] if curve.payload else 0, curve.seconds[at])
+        return cost._replace(messages=math.nan, payload=math.nan) if self.trial.contender.is_central else cost
 
     @property
     def ending(self) -> str:
