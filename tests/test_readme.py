@@ -56,6 +56,19 @@ def test_the_output_of_simulate_is_the_real_one_up_to_time_and_rounding(monkeypa
     assert printed[3] == shown[3]
 
 
+def test_the_output_of_compare_is_the_real_one_up_to_time_and_rounding(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    command = ["compare", "topologies/small.toml", "--methods", "gram,proximal,thanos", "--seeds", "3"]
+    result = CliRunner().invoke(app, [*command, "--quiet", "--out", str(tmp_path / "out")])
+    shown = console_block("thanos-peer " + " ".join(command)).splitlines()
+    printed = [line for line in result.output.splitlines() if line.startswith("|")][: len(shown)]
+    assert [re.split(r" *\| *", line)[1:4] for line in printed] == [
+        re.split(r" *\| *", line)[1:4] for line in shown
+    ]
+    assert [re.split(r" *\| *", line)[4:7] for line in printed[2:5]] == [["4", "16", "2,336"]] * 3
+    assert [re.split(r" *\| *", line)[4:7] for line in shown[2:5]] == [["4", "16", "2,336"]] * 3
+
+
 def objective_in(lines):
     name, value = lines[1].split()
     assert name == "objective"

@@ -5,6 +5,7 @@ import pytest
 from networks import raw_topology
 from tomlkit import dumps
 
+from thanos_peer.algorithm.central import CENTRAL
 from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.compare.trials import JUDGE, Request, contenders, judge_topology, parse_values, trials
 from thanos_peer.errors import ConfigError, TopologyError
@@ -40,6 +41,16 @@ def test_all_methods_that_suit_the_problem_are_the_default():
     assert [each.method for each in found] == [name for name in (*SUMMING, *MIXING) if name != "destiny"]
     (word,) = words
     assert word.startswith("destiny is left out: algorithm.method = 'destiny': must be another with regularizer")
+
+
+def test_centralised_methods_are_for_sparse_pca():
+    own = Path(__file__).parents[2] / "examples" / "dual_pca.toml"
+    found, words = contenders(request(own, methods=("proximal",), has_central=True))
+    assert [each.method for each in found] == ["proximal"]
+    assert words == ["centralised methods are left out: they are for sparse PCA"]
+    found, words = contenders(request(has_central=True, sweep={"algorithm.tolerance": [0.1, 0.2]}))
+    assert [each.method for each in found] == ["proximal", "proximal", *CENTRAL]
+    assert words == [f"algorithm.tolerance is no setting of {name}, which runs without it" for name in CENTRAL]
 
 
 def test_a_grid_of_settings_and_a_word_for_those_who_lack_one():

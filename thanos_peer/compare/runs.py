@@ -76,6 +76,8 @@ def attempt(run: Callable[[], Record], digest: str) -> Record:
     except ThanosPeerError as error:
         is_divergence = error.exit_code == DivergenceError.exit_code
         return Record(digest, DIVERGED if is_divergence else ERROR, str(error))
+    except np.linalg.LinAlgError as error:  # of numbers that are not finite any more
+        return Record(digest, DIVERGED, str(error))
 
 
 def simulate(trial: Trial, judge: Instance, on_round: OnRound) -> Record:

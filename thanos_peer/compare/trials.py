@@ -125,9 +125,10 @@ def contenders(request: Request) -> tuple[list[Contender], list[str]]:
     _check_sweep(request)
     words: list[str] = []
     found = [each for method in _methods(request, words) for each in _grid(request, method, words)]
-    if request.has_central:
-        for name in CENTRAL:
-            found += _grid(request, name, words, is_central=True)
+    if request.has_central and request.load(JUDGE, {}).problem.objective is not None:
+        words.append("centralised methods are left out: they are for sparse PCA")
+    elif request.has_central:
+        found += [each for name in CENTRAL for each in _grid(request, name, words, is_central=True)]
     for key in request.sweep:
         if not any(key in each.settings for each in found):
             raise ConfigError(f"--sweep {key}: none of the methods that are compared has this setting")
