@@ -47,7 +47,7 @@ def pixels_of(png):
 
 def test_the_exact_methods_beside_thanos_and_the_centralised_ones(tmp_path):
     out = tmp_path / "out"
-    options = ("--methods", "gram,proximal,thanos", "--seeds", 2, "--central", "--out", out)
+    options = ("--methods", "gram,proximal,thanos", "--seeds", 2, "--central", "--max-rounds", 200, "--out", out)
     result = call("compare", SMALL, *options)
     assert result.stdout == (out / "table.md").read_text() + f"\nwritten to {out}/\n"
     rows = rows_of(out)

@@ -62,7 +62,15 @@ def _draw_line(axes: Any, line: Line, axis: Axis, style: dict[str, Any]) -> None
     axes.plot(
         at, middle, label=line.contender.label, linewidth=1.5, marker="o" if is_point else None, zorder=2, **style
     )
-    axes.fill_between(at, least, most, color=style["color"], alpha=0.15, linewidth=0, zorder=1)
+    axes.fill_between(
+        at,
+        least,
+        most,
+        color=style["color"],
+        alpha=0.06 if line.contender.is_central else 0.15,
+        linewidth=0,
+        zorder=1,
+    )
 
 
 def _rounds(result: Result) -> NDArray[np.float64]:
