@@ -26,8 +26,15 @@ def run_peers(trial: Trial, judge: Instance, out: Path, on_round: OnRound) -> Re
     Raises:
         PeerFailedError: A peer has ended with an error.
     """
-    shutil.rmtree(out, ignore_errors=True)  # of a run that was interrupted
+    shutil.rmtree(out, ignore_errors=True)  # of a comparison that was killed
     out.mkdir()
+    try:
+        return _run_peers(trial, judge, out, on_round)
+    finally:
+        shutil.rmtree(out)
+
+
+def _run_peers(trial: Trial, judge: Instance, out: Path, on_round: OnRound) -> Record:
     instance, trace = build(trial.topology), Trace(judge)
     topology, secrets = prepare(trial.topology, out / "topology.toml", free_ports(trial.topology.d))
     began = time.monotonic()
@@ -40,7 +47,4 @@ def run_peers(trial: Trial, judge: Instance, out: Path, on_round: OnRound) -> Re
                 trace.note(glimpse.k, glimpse.X.mean(axis=0), time.monotonic() - began)
                 on_round(glimpse.k)
             cluster.check()
-    seconds = time.monotonic() - began
-    record = finished(load_outcome(out, topology), instance, trace, seconds)
-    shutil.rmtree(out)
-    return record
+    return finished(load_outcome(out, topology), instance, trace, time.monotonic() - began)
