@@ -17,7 +17,6 @@ from thanos_peer.phases import Plan
 from thanos_peer.problem import Instance, build
 from thanos_peer.results import FEASIBLE, Outcome, Summary, summarize
 from thanos_peer.simulate import StackedNetwork, measure
-from thanos_peer.topology.model import SLACK
 
 CENTRAL_ITERATIONS = 3000
 CENTRAL_TOLERANCE = 1e-10  # of the certified residual
@@ -124,8 +123,8 @@ def finished(network: Outcome, instance: Instance, trace: Trace, seconds: float)
 def _why(summary: Summary) -> str:
     if not summary.tolerance:
         return f"{summary.ending}; no tolerance was set"
-    above = f"; the residual is above {SLACK * summary.tolerance:g}"
-    return summary.ending + (above if summary.residual > SLACK * summary.tolerance else "")
+    is_above = summary.residual > summary.tolerance
+    return summary.ending + (f"; the residual is above the tolerance {summary.tolerance:g}" if is_above else "")
 
 
 def centralise(trial: Trial, judge: Instance, on_round: OnRound) -> Record:
