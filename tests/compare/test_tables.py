@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from compare.runs_by_hand import result, trial, wandering
+from compare.runs_by_hand import record, result, trial, wandering
 
-from thanos_peer.compare.figure import common_curves
+from thanos_peer.compare.figure import common_curves, draw
 from thanos_peer.compare.gaps import Result
 from thanos_peer.compare.records import DIVERGED, Record
 from thanos_peer.compare.tables import SPREADS, markdown, runs_csv, spread, table_csv
+from thanos_peer.errors import ConfigError
 
 GOOD = [
     result([-0.5, -1.0], seed=1),
@@ -75,6 +76,20 @@ def test_the_table_for_people():
 def test_unknown_numbers_are_left_out_of_a_spread():
     assert spread([3.0, math.nan, 1.0]) == (2.0, 1.0, 3.0)
     assert all(map(math.isnan, spread([math.nan])))
+
+
+FAILED = Result(trial("thanos"), Record("digest", DIVERGED, "agent 3"), -1.0, 2.0)
+ALONE = Result(trial("slpg", is_central=True), record([-0.9, -1.0], payload=None), -1.0, 2.0)
+
+
+@pytest.mark.parametrize("found", [GOOD, [FAILED, ALONE], [result([-1.0])], [*GOOD, FAILED, wandering()]])
+def test_whatever_there_is_is_drawn(found):
+    assert draw(found, "title").startswith(b"\x89PNG")
+
+
+def test_nothing_is_drawn_of_failures_alone():
+    with pytest.raises(ConfigError, match="every run has failed"):
+        draw([FAILED], "title")
 
 
 def test_curves_stay_where_they_are_until_their_next_point_and_after_their_end():

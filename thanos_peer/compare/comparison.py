@@ -116,7 +116,7 @@ class Comparison:
         best = (
             "of the centralised reference from the same start and of the ends of all runs"
             if is_pca
-            else ("of the ends of all runs: an objective of your own has no reference")
+            else "of the ends of all runs: an objective of your own has no reference"
         )
         scale = "||A||_2^2" if is_pca else "its absolute value"
         worst = max((result.precision or 0.0 for result in found), default=0.0)

@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 from thanos_peer.block import Matrix
 from thanos_peer.compare.gaps import GAPS, Result
 from thanos_peer.compare.tables import Line, lines
+from thanos_peer.errors import ConfigError
 from thanos_peer.plots import LIGHT, picture
 
 FLOOR = 1e-16  # of the gap: below is rounding
 POINTS = 400  # of a curve
+LEGEND_COLUMNS = 4
 COLORS = (
     *("#0072b2", "#c75000", "#007a5a", "#a8497f", "#e69f00", "#56b4e9", "#7f7f7f"),
     *("#5b3a8e", "#8b5a2b", "#9acd32", "#e377c2", "#17becf", "#8b0000", "#000000"),
@@ -22,10 +24,15 @@ Axis = Callable[[Result], NDArray[np.float64]]
 
 
 def draw(results: Sequence[Result], title: str) -> bytes:
-    """The figure, as a PNG file."""
+    """The figure, as a PNG file.
+
+    Raises:
+        ConfigError: There is nothing to draw, or nothing to draw with.
+    """
     found = [line for line in lines(results) if any(len(result.gaps) for result in line.results)]
-    rows = -(-max(1, len(found)) // 4)
-    size = (11.0, 4.6 + 0.22 * rows)
+    if not found:
+        raise ConfigError("every run has failed")
+    size = (11.0, 4.6 + 0.22 * -(-len(found) // LEGEND_COLUMNS))
     return picture(lambda figure: _paint(figure, found, title), size=size, theme=LIGHT, suffix=".png")
 
 
@@ -39,6 +46,9 @@ def _paint(figure: Any, found: Sequence[Line], title: str) -> None:
         if not line.contender.is_central:
             _draw_line(right, line, _payload, style)
     left.set_ylabel("gap")
+    left.set_ylim(
+        FLOOR / 3, 3 * max(1.0, *(result.gaps.max(initial=0) for line in found for result in line.results))
+    )
     for axes, label in (
         (left, "rounds (iterations of centralised methods)"),
         (right, "payload bytes, all agents"),
@@ -50,7 +60,9 @@ def _paint(figure: Any, found: Sequence[Line], title: str) -> None:
         for gap in GAPS:
             axes.axhline(gap, color=LIGHT.ink, linewidth=0.6, alpha=0.5, zorder=0)
     handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncol=4, handlelength=3.0, frameon=False)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncol=LEGEND_COLUMNS, handlelength=3.0, frameon=False
+    )
     figure.suptitle(title, fontsize=10.5)
 
 

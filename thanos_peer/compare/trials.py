@@ -47,9 +47,8 @@ class Contender:
     @property
     def problem_and_start(self) -> Settings:
         """The same, and those that make it another start."""
-        is_start = ("algorithm.start", "algorithm.start.")
         starts = {
-            key: value for key, value in self.settings.items() if key == is_start[0] or key.startswith(is_start[1])
+            key: value for key, value in self.settings.items() if key.split(".")[:2] == ["algorithm", "start"]
         }
         return {**self.problem, **starts}
 
