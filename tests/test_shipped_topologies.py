@@ -38,4 +38,5 @@ def test_the_shipped_paper_topologies_are_those_of_the_paper(regularizer):
     assert (problem.n, problem.p, problem.data.samples) == (10, 3, 320)
     assert (problem.regularizer, problem.mu) == (regularizer, 0.1)
     draft = paper_draft(regularizer, 1, sigma=None, max_rounds=3000)
+    assert topology.algorithm.preset == "paper"
     assert topology.digest == make_topology(tomllib.loads(render(draft))).digest

@@ -1,7 +1,7 @@
 """The paper's two experiments: sparse PCA with l1 and l2,1 on 32 agents, for several sigma, against X*.
 
 The paper says only that A is random; with a raw Gaussian A the weight mu = 0.1 changes almost nothing, so A is
-divided by ||A||_2. The start is the leading singular vectors, beta = 1, steps are Barzilai-Borwein.
+divided by ||A||_2. The start is the leading singular vectors; the constants are those of `preset = "paper"`.
 """
 
 import csv
@@ -34,6 +34,7 @@ def paper_draft(regularizer: str, seed: int, *, sigma: float | None, max_rounds:
         edges=families.erdos_renyi(AGENTS, PROBABILITY, seed),
         title=f"The paper's network: {AGENTS} peers, Erdos-Renyi {PROBABILITY}, seed {seed}.",
         regularizer=regularizer,
+        preset="paper",
         seed=seed,
         sigma=sigma,
         max_rounds=max_rounds,

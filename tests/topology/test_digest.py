@@ -80,6 +80,16 @@ def test_two_ways_to_say_the_same_have_the_same_digest(key, one, same):
     assert digest(put(base(), key, one)) == digest(put(base(), key, same))
 
 
+@pytest.mark.parametrize("own", [{}, {"beta": 2.0}, {"smoothing": {"rule": "constant", "sigma": 0.5}}])
+def test_a_preset_has_the_digest_of_what_it_stands_for_and_keys_beside_it_go_before(own):
+    raw = base()
+    rest = {key: raw["algorithm"][key] for key in ("start", "max_rounds", "tolerance")}
+    smoothing = {"rule": "decreasing", "sigma0": 1.0, "exponent": 1 / 3}
+    constants = {"beta": 1.0, "step": {"rule": "bb", "first": 0.1}, "smoothing": smoothing}
+    by_name = digest(raw | {"algorithm": rest | {"preset": "paper"} | own})
+    assert by_name == digest(raw | {"algorithm": rest | constants | own})
+
+
 def test_no_mu_is_mu_zero_without_a_regularizer():
     raw = put(put(base(), "problem.regularizer", "none"), "problem.mu", 0)
     assert digest(raw) == digest(put(deepcopy(raw), "problem.mu", GONE))

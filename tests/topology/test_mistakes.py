@@ -214,6 +214,8 @@ def test_only_an_integer_is_an_integer(key, value):
         ("problem.data.kind", "sql", 'must be one of "synthetic", "files"'),
         ("problem.data.scale", "log", 'must be "unit" or "raw"'),
         ("algorithm.method", "admm", "must be one of auto, proximal, gram, thanos, destiny"),
+        ("algorithm.preset", "papers", 'must be "paper"'),
+        ("algorithm.preset", 1, 'must be "paper"'),
         ("algorithm.exchange", "float16", 'must be "float64" or "float32"'),
         ("algorithm.start.kind", "zero", 'must be one of "svd", "random"'),
         ("algorithm.step.rule", "armijo", 'must be one of "constant", "bb"'),
@@ -299,6 +301,18 @@ def test_missing_smoothing_is_explained():
     line = only_mistake(put(raw_topology(), "algorithm.smoothing", GONE))
     assert line.startswith("algorithm.smoothing: is missing: ")
     assert 'rule = "constant" with sigma, or rule = "decreasing" with sigma0 and exponent' in line
+
+
+def test_an_unknown_preset_is_the_only_mistake_of_a_file_that_leaves_the_rest_to_it():
+    raw = put(put(raw_topology(), "algorithm.smoothing", GONE), "algorithm.preset", "papers")
+    assert only_mistake(raw) == "algorithm.preset = 'papers': must be \"paper\""
+
+
+@pytest.mark.parametrize("method", ["auto", "gram", "proximal-tracking", "destiny"])
+def test_a_preset_is_refused_with_a_method_that_it_is_not_for(method):
+    raw = put(raw_topology(regularizer="none"), "algorithm", {"method": method, "preset": "paper"})
+    allowed = f'is for method = "thanos": leave it out when method = "{method}"'
+    assert only_mistake(raw) == f"algorithm.preset = 'paper': {allowed}"
 
 
 @pytest.mark.parametrize("regularizer", ["l1", "l21", "l2,1"])

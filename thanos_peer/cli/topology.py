@@ -19,6 +19,7 @@ from thanos_peer.topology import Topology, families, load, parse
 from thanos_peer.topology.model import TYPICAL_ITERATIONS
 from thanos_peer.topology.render import Draft, render
 from thanos_peer.topology.sections import MOST_PEERS
+from thanos_peer.topology.variants import OF_PRESETS
 
 
 @click.group("topology")
@@ -62,6 +63,7 @@ def topology_group() -> None:
     show_default=True,
     help="auto: the exact answer, by gram or proximal, whichever sends less.",
 )
+@click.option("--preset", type=click.Choice(list(OF_PRESETS)), help="thanos: the paper's constants, by name.")
 @click.option(
     "--sigma", type=FiniteFloat(min=0, min_open=True), help="thanos: a constant sigma.  [default: k^(-1/3)]"
 )
@@ -156,6 +158,7 @@ def facts(topology: Topology) -> dict[str, str]:
     degrees, messages, plan = graph.degrees, topology.messages_per_round, outline(topology)
     rounds = (graph.rounds_to_consensus(factor) for factor in (1e-6, 1e-15))
     mu = "" if problem.regularizer == "none" else f", {problem.regularizer} with mu = {problem.mu:g}"
+    preset = "" if topology.algorithm.preset is None else f", preset {topology.algorithm.preset}"
     own = "" if problem.objective is None else f"{problem.objective}, "
     return {
         "name": topology.name,
@@ -171,7 +174,8 @@ def facts(topology: Topology) -> dict[str, str]:
         "tree": f"root {graph.tree.root}, height {graph.tree.height}: a sum takes {graph.tree.rounds} rounds",
         "rounds to consensus": "{} to shrink disagreement by 1e-6, {} by 1e-15".format(*rounds),
         "problem": f"{own}n = {problem.n}, p = {problem.p}{mu}, data: {problem.data.kind}",
-        "algorithm": f"{topology.method}, at most {topology.max_rounds} rounds, tolerance {topology.tolerance:g}",
+        "algorithm": f"{topology.method}{preset}, at most {topology.max_rounds} rounds, "
+        f"tolerance {topology.tolerance:g}",
         "phases": ", ".join(map(_rounds_of, plan.phases)),
         **predictions(topology),
     }

@@ -170,10 +170,13 @@ def method_mistakes(problem: Values, algorithm: Values, given: Collection[str]) 
     if known is not None and known.is_for_smooth and regularizer != "none":
         allowed = f'must be another with regularizer = "{regularizer}": {method} is for problems without'
         yield Mistake("algorithm.method", allowed, method)
+    if algorithm.get("preset") is not None and "method" in algorithm and method != "thanos":
+        allowed = f'is for method = "thanos": leave it out when method = "{method}"'
+        yield Mistake("algorithm.preset", allowed, algorithm["preset"])
     for key in OF_SOME_METHODS:
         if "method" in algorithm and key in given and key in algorithm and key not in settings:
             yield Mistake(f"algorithm.{key}", f'leave it out when method = "{method}"', has_value=False)
-    if "smoothing" in settings and algorithm.get("smoothing", "unsound") is None:
+    if "smoothing" in settings and "preset" in algorithm and algorithm.get("smoothing", "unsound") is None:
         allowed = 'is missing: rule = "constant" with sigma, or rule = "decreasing" with sigma0 and exponent'
         yield Mistake("algorithm.smoothing", allowed, has_value=False)
     if known is not None and known.is_for_pca and problem.get("objective") is not None:

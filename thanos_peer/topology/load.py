@@ -18,7 +18,7 @@ from thanos_peer.topology.graph import Graph
 from thanos_peer.topology.model import Topology
 from thanos_peer.topology.sections import LARGEST_MATRIX, SECTIONS, UNION_KEYS, UNION_TAGS, TopologyFile
 from thanos_peer.topology.text import read_toml
-from thanos_peer.topology.variants import change_settings, set_method
+from thanos_peer.topology.variants import change_settings, set_method, spell_out
 
 
 def load(  # noqa: PLR0913 - named, each of them needed
@@ -76,7 +76,7 @@ def parse(
     reads_data: bool = True,
 ) -> Topology:
     """Check what stands in a topology file; `file` names it in errors and anchors relative paths."""
-    own_data = own_data or {}
+    own_data, raw = own_data or {}, spell_out(raw)
     if too_many := list(checks.count_mistakes(raw)):
         raise TopologyError(str(file), too_many)
     try:

@@ -153,7 +153,7 @@ class Topology:
             "tree": self.graph.tree.parents,
             "problem": self.problem.model_dump(exclude={"mu", *self.problem.left_out()})
             | {"mu": self.problem.mu or 0.0},
-            "algorithm": self.algorithm.model_dump(exclude={"start": {"path"}})
+            "algorithm": self.algorithm.model_dump(exclude={"preset": True, "start": {"path"}})
             | {"method": self.method, "tolerance": self.tolerance, "max_rounds": self.max_rounds},
         }
         if self.algorithm.start.kind == "file":  # the same numbers, wherever each host keeps them

@@ -14,6 +14,7 @@ class Draft:
     """What a new topology file is to say.
 
     Attributes:
+        preset: Settings of THANOS by name; None to write them out.
         sigma: A constant sigma of THANOS; None for the decreasing rule k^(-1/3).
         max_rounds: None for 3000 of THANOS, and for the default of other methods.
         tolerance: None for 1e-6 of THANOS, and for the default of other methods.
@@ -31,6 +32,7 @@ class Draft:
     samples: int = 320
     seed: int = 1
     method: str = "thanos"
+    preset: str | None = None
     sigma: float | None = None
     max_rounds: int | None = None
     tolerance: float | None = None
@@ -79,14 +81,18 @@ def _settings(draft: Draft) -> frozenset[str]:
 
 def _lines_of_thanos(draft: Draft) -> list[str]:
     tolerance = 1e-6 if draft.tolerance is None else draft.tolerance
+    is_named = draft.preset is not None
+    beta = _line("beta = 1.0", "penalty that keeps X near the manifold")
+    step = _line('step = { rule = "bb", first = 0.1 }', 'Barzilai-Borwein; or { rule = "constant", eta = 0.1 }')
+    smooths = "smoothing" in _settings(draft) and not (is_named and draft.sigma is None)
     return [
         _line(f'method = "{draft.method}"', 'or "destiny", for regularizer = "none"; "auto" for the exact answer'),
-        _line("beta = 1.0", "penalty that keeps X near the manifold"),
+        *(_preset(draft) if is_named else [beta]),
         f"max_rounds = {draft.max_rounds or 3000}",
         _line(f"tolerance = {tolerance!r}", "stop when no peer's residual is above; 0 for all the rounds"),
         _line('start = { kind = "svd" }', 'or { kind = "random", seed = 1 }'),
-        _line('step = { rule = "bb", first = 0.1 }', 'Barzilai-Borwein; or { rule = "constant", eta = 0.1 }'),
-        *([_smoothing(draft.sigma)] if "smoothing" in _settings(draft) else []),
+        *([] if is_named else [step]),
+        *([_smoothing(draft.sigma)] if smooths else []),
     ]
 
 
@@ -99,10 +105,16 @@ def _lines_of_method(draft: Draft) -> list[str]:
             f'method = "{draft.method}"', '"auto": the exact answer, by "gram" or "proximal", whichever sends less'
         ),
         _line('start = { kind = "leading" }', "the leading singular vectors of all data, found by the network"),
+        *_preset(draft),  # refused, by its name
         *rounds,
         *tolerance,
         *of_thanos,
     ]
+
+
+def _preset(draft: Draft) -> list[str]:
+    words = "the paper's beta, steps and smoothing; keys beside it go before"
+    return [] if draft.preset is None else [_line(f'preset = "{draft.preset}"', words)]
 
 
 def _quote(text: str) -> str:

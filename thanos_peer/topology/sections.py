@@ -238,6 +238,7 @@ class Algorithm(Section):
     """How the agents go about it, and when they stop."""
 
     method: Annotated[str, AfterValidator(_check_method)] = "thanos"
+    preset: Literal["paper"] | None = None
     beta: PositiveOrAuto = 1.0
     max_rounds: Annotated[int, Field(ge=1, le=2**53)] | None = None
     tolerance: Annotated[float, Field(ge=0)] | None = None

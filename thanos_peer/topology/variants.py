@@ -1,12 +1,13 @@
-"""The same file with another method, whose own settings are left to their defaults, or with other settings."""
+"""The settings of methods: presets, the same file with another method and its defaults, or with other settings."""
 
 from collections.abc import Mapping, MutableMapping
+from copy import deepcopy
 from typing import Any
 
 from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.errors import ConfigError
 
-OF_ONE_METHOD = ("beta", "step", "smoothing", "restarts", "mixings", "max_rounds", "tolerance")
+OF_ONE_METHOD = ("preset", "beta", "step", "smoothing", "restarts", "mixings", "max_rounds", "tolerance")
 OF_THANOS: dict[str, Any] = {
     "beta": "auto",
     "step": {"rule": "bb", "first": "auto"},
@@ -14,6 +15,28 @@ OF_THANOS: dict[str, Any] = {
     "max_rounds": 3000,
     "tolerance": 1e-4,
 }
+
+OF_PRESETS: dict[str, dict[str, Any]] = {  # all of them of THANOS
+    "paper": {
+        "beta": 1.0,
+        "step": {"rule": "bb", "first": 0.1},
+        "smoothing": {"rule": "decreasing", "sigma0": 1.0, "exponent": 1 / 3},
+    },
+}
+
+
+def spell_out(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A file with what its preset stands for; keys that it names itself go before. With mistakes it stays."""
+    algorithm = raw.get("algorithm")
+    if not isinstance(algorithm, Mapping) or algorithm.get("method", "thanos") != "thanos":
+        return dict(raw)
+    return {**raw, "algorithm": {**_by_preset(algorithm), **algorithm}}
+
+
+def _by_preset(algorithm: Mapping[str, Any]) -> dict[str, Any]:
+    """What the preset of a section stands for, if it names one."""
+    preset = algorithm.get("preset")
+    return deepcopy(OF_PRESETS.get(preset, {})) if isinstance(preset, str) else {}
 
 
 def settings_of(method: str) -> dict[str, Any]:
@@ -49,7 +72,7 @@ def change_settings(raw: MutableMapping[str, Any], settings: Mapping[str, Any]) 
         place: Any = raw
         for name in sections:
             if isinstance(place, MutableMapping) and name not in place:
-                place[name] = {}
+                place[name] = _by_preset(place).get(name, {})
             place = place[name] if isinstance(place, MutableMapping) else None
         if not isinstance(place, MutableMapping):
             raise ConfigError(f"{key}: there is no such section in a topology file; a key is like algorithm.beta")
