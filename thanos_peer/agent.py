@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from thanos_peer.block import PAIR, AgentId, Block, Matrix, StopWord
+from thanos_peer.convergence import Convergence, of_findings
 from thanos_peer.errors import RemoteProtocolError
 from thanos_peer.phases import Arrays, Found, Phase, Plan
 from thanos_peer.protocol.exchange import Exchange
@@ -341,10 +342,16 @@ class Agent:
         return self._index == len(self._plan) - 1 and self.k >= self.last_round
 
     @property
-    def has_converged(self) -> bool:
-        """Whether the main phase has reached its tolerance, and the verdict, if there is one, does not deny it."""
-        residual = self.found.residual
-        return self.is_below_tolerance and (residual is None or self._topology.is_converged(float(residual)))
+    def convergence(self) -> Convergence:
+        """What may be said of its answer."""
+        return of_findings(
+            self._topology, self.found, is_below_tolerance=self.is_below_tolerance, rounds=self.main_round
+        )
+
+    @property
+    def has_converged(self) -> bool | None:
+        """Whether it is certified that the answer is as good as was asked for; None where nothing is certified."""
+        return self.convergence.has_converged
 
     @property
     def is_below_tolerance(self) -> bool:

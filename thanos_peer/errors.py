@@ -116,12 +116,9 @@ class DivergenceError(ThanosPeerError):
     exit_code = 4
     in_short = "its steps diverge"
 
-    def __init__(self, *, agent: int, k: int, eta: float, what: str) -> None:
+    def __init__(self, *, agent: int, k: int, eta: float, what: str, advice: str) -> None:
         self.agent, self.k, self.eta = agent, k, eta
-        super().__init__(
-            f"agent {agent} diverged in round {k} with step size {eta:.3g}: {what}; "
-            "try a smaller step (algorithm.step), a larger sigma, or data scaled to norm 1"
-        )
+        super().__init__(f"agent {agent} diverged in round {k} with step size {eta:.3g}: {what}; {advice}")
 
 
 class ProtocolError(ThanosPeerError):

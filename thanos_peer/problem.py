@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from thanos_peer.algorithm import conditions, reference
-from thanos_peer.algorithm.measures import WholeProblem, certificate
+from thanos_peer.algorithm.measures import WholeProblem, certificate, weakest_component
 from thanos_peer.algorithm.methods import MIXING
 from thanos_peer.algorithm.objectives import Objective, SparsePCA
 from thanos_peer.algorithm.regularizers import Regularizer
@@ -89,6 +89,12 @@ class Instance:
     def residual(self, X: Matrix) -> float:
         """How far X on the manifold is from a stationary point of the non-smooth problem, relative to the size."""
         return certificate(X, self.whole.f.gradient(X), self.whole_regularizer, self.size).relative
+
+    def weakest(self, X: Matrix) -> float | None:
+        """What the weakest component of X is worth, relative to the size; None for objectives that are not PCA."""
+        if not self.is_pca:
+            return None
+        return weakest_component(X, self.pooled.gradient(X), self.topology.problem.mu or 0.0, self.size)
 
     @cached_property
     def whole_regularizer(self) -> Regularizer:

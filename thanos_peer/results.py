@@ -31,17 +31,17 @@ from thanos_peer import __version__
 from thanos_peer.algorithm.reference import TARGET, Reference
 from thanos_peer.algorithm.stiefel import infeasibility, orthonormal_basis, polar
 from thanos_peer.block import AgentId, Matrix
+from thanos_peer.convergence import Convergence, have_all, judge
 from thanos_peer.durable import make_directory
 from thanos_peer.errors import CheckpointError, ConfigError
 from thanos_peer.loadings.files import read_facts, read_matrices, write_facts, write_loadings
 from thanos_peer.loadings.findings import Findings, facts_of_loadings, found_as_findings
 from thanos_peer.problem import Instance
-from thanos_peer.simulate import Ended, Ending, Glimpse, Network, Row, ending_of
+from thanos_peer.simulate import Ended, Glimpse, Network, Row, ending_of
 from thanos_peer.topology import Topology
 from thanos_peer.topology.anchor import anchored
 from thanos_peer.topology.data import features_of
 
-BELOW = " " * 22  # where a second line of the summary begins
 FEASIBLE = 1e-9  # a sparse answer that is nearer to the manifold than this is what is judged
 
 
@@ -98,7 +98,7 @@ class RunDirectory:
         )
         for i, (X, sparse) in enumerate(zip(network.X, network.sparse, strict=True)):
             findings = replace(known, features=self._features[i])
-            facts = _facts_of_agent(network, topology, i)
+            facts = _facts_of_agent(network, topology, i, summary)
             PeerFiles(self.path, topology, i).write(X, None if D is None else D[i], sparse, facts, findings)
         self.write_summary(summary)
 
@@ -220,7 +220,7 @@ class NetworkOutcome:
     seconds: float
     is_done: bool
     is_below_tolerance: bool
-    has_converged: bool
+    has_converged: bool | None
 
     @property
     def k(self) -> int:
@@ -263,7 +263,7 @@ def load_outcome(out: Path, topology: Topology) -> NetworkOutcome:
         seconds=max(fact.seconds for fact in facts),
         is_done=all(fact.is_done for fact in facts),
         is_below_tolerance=all(fact.ending == "tolerance" for fact in facts),
-        has_converged=all(fact.has_converged for fact in facts),
+        has_converged=have_all([fact.has_converged for fact in facts]),
     )
 
 
@@ -297,6 +297,7 @@ class Summary:
     messages: int
     payload_bytes: int
     has_converged: bool = False
+    verdict: str = ""
     reference_residual: float | None = None
     distance: float | None = None
     aligned_distance: float | None = None
@@ -310,28 +311,16 @@ class Summary:
             f"{self.name}: {self.agents} agents, {self.rounds} rounds in {self.seconds:.1f} s; {self.ending}.",
             f"  objective           {self.objective:.9g}",
             *self._words_on_variance(),
-            f"  non-zeros           {self.nonzeros} of {self.entries}, in {self.nonzero_rows} of {self.rows} rows",
+            f"  non-zeros           {self.nonzeros} of {self.entries}, in {self.nonzero_rows} of {self.rows} rows"
+            + ("" if self.nonzeros else ": mu is too large for this sigma"),
             f"  feasibility         {self.feasibility:.2e}  (mean of ||X_i'X_i - I||)",
             f"  consensus           {self.consensus:.2e}  (largest ||X_i - mean||)",
-            f"  residual            {self._words_on_residual()}",
+            f"  residual            {self.residual:.2e} of the non-smooth problem, relative to ||A||^2",
+            f"  verdict             {self.verdict}",
             *self._words_on_phases(),
             f"  traffic             {self.messages:,} messages, {self.payload_bytes:,} bytes in them",
         ]
         return "\n".join(lines + self._words_on_reference())
-
-    def _words_on_residual(self) -> str:
-        """How far from a stationary point of the non-smooth problem; which need not be the global minimum."""
-        how = f"{self.residual:.2e} of the non-smooth problem, relative to ||A||^2"
-        if self.has_converged:
-            return f"{how}\n{BELOW}converged: stationary, not necessarily the global minimum"
-        if not self.tolerance:
-            return f"{how}; no tolerance was set"
-        above = f"{how}\n{BELOW}not converged: above the tolerance {self.tolerance:g} after {self.rounds} rounds"
-        advice = {
-            Ending.TOLERANCE.value: ': what is left is the smoothing; take method = "auto"',
-            Ending.MAX_ROUNDS.value: '; raise max_rounds, or take method = "auto"',
-        }
-        return above + advice.get(self.ending, "")
 
     def _words_on_phases(self) -> list[str]:
         if len(self.rounds_by_phase) < 2:
@@ -367,7 +356,9 @@ def summarize(
     payload = sum(phase.payload(rounds.get(phase.name, 0)) for phase in instance.plan(0).phases)
     sparse = network.sparse.mean(axis=0)  # zero where all are
     measured = instance.divided_by(network.overall)
-    residual = measured.residual(sparse if infeasibility(sparse) < FEASIBLE else polar(mean))
+    judged = sparse if infeasibility(sparse) < FEASIBLE else polar(mean)
+    residual = measured.residual(judged)
+    convergence = _convergence(network, measured, judged, residual)
     return Summary(
         name=topology.name,
         digest=topology.digest,
@@ -388,7 +379,8 @@ def summarize(
         sigma=row.sigma,
         residual=residual,
         tolerance=topology.tolerance,
-        has_converged=network.has_converged and topology.is_converged(residual),
+        has_converged=bool(convergence.has_converged),
+        verdict=convergence.words,
         messages=sum(rounds.values()) * topology.messages_per_round,
         payload_bytes=payload,
         reference_residual=None if reference is None else reference.residual,
@@ -400,12 +392,27 @@ def summarize(
     )
 
 
+def _convergence(network: Outcome, instance: Instance, X: Matrix, residual: float) -> Convergence:
+    """What may be said by somebody who sees all agents; what they themselves deny is not said."""
+    found = judge(
+        instance.topology,
+        residual,
+        instance.weakest(X),
+        is_below_tolerance=network.is_below_tolerance,
+        rounds=network.k,
+    )
+    if found.has_converged and network.has_converged is False:
+        words = f"not converged: a peer denies it, as its .json file says; of all peers together: {found.words}"
+        return Convergence(words, has_converged=False)
+    return found
+
+
 def explained(instance: Instance, X: Matrix) -> float:
     """The share of ||A||_F^2 that lies in the span of the orthonormal columns of X."""
-    return -2 * instance.pooled.value(X) / instance.pooled.variance()
+    return -2 * instance.pooled.value(X) / instance.pooled.variance() + 0.0  # not -0.0, where X is zero
 
 
-def _facts_of_agent(network: Network, topology: Topology, agent: AgentId) -> dict[str, Any]:
+def _facts_of_agent(network: Network, topology: Topology, agent: AgentId, summary: Summary) -> dict[str, Any]:
     """What a simulated agent has to say of the run, with the names that a peer uses."""
     return {
         "id": agent,
@@ -416,7 +423,9 @@ def _facts_of_agent(network: Network, topology: Topology, agent: AgentId) -> dic
         "rounds_by_phase": dict(network.rounds_by_phase),
         "phases_cut_short": list(network.phases_cut_short),
         "is_done": network.is_done,
-        "has_converged": network.has_converged,
+        "has_converged": summary.has_converged,
+        "tolerance": topology.tolerance,
+        "verdict": summary.verdict,
         "eta": float(network.eta[agent]),
         "messages_sent": sum(network.rounds_by_phase.values()) * topology.graph.degrees[agent],
     }

@@ -95,7 +95,7 @@ def test_in_a_stack_each_agent_is_judged_by_itself(rng):
 
 def test_a_divergence_names_agent_round_step_size_and_norms(rng):
     sent = sent_of(rng, X=np.full((N, P), np.inf), D=2 * random_point(N, P, rng))
-    error = divergence(4, 17, sent, 0.05)
+    error = divergence(4, 17, sent, 0.05, "try less")
     assert (error.agent, error.k, error.eta) == (4, 17, 0.05)
     assert str(error).startswith("agent 4 diverged in round 17 with step size 0.05: ")
     assert f"||X||_F = inf, ||D||_F = {2 * np.sqrt(P):.3g}" in str(error)

@@ -74,6 +74,7 @@ def phase_of(f, g=None, parameters=PARAMETERS, *, began=0, tolerance=0.0):
         method=Thanos.make,
         prepare=lambda _: setup,
         conclude=lambda found, _arrays, _answer: found,
+        advice="try a smaller step",
     )
     phase.enter(Found(), began)
     return phase

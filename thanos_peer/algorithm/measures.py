@@ -91,6 +91,15 @@ def certificate(X: Matrix, G: Matrix, g: Regularizer, lipschitz: float) -> Certi
     return Certificate(distance, distance / scale, float(infeasibility(X)))
 
 
+def weakest_component(X: Matrix, G: Matrix, mu: float, lipschitz: float) -> float:
+    """What the weakest of the components X, (n, p), is worth, relative to ||A||_2^2.
+
+    That is the least eigenvalue of X'AA'X, from the gradient G = -AA'X, and mu. Trailing eigenvalues may be tiny
+    beside the first: a residual that is small beside that one says nothing of their vectors.
+    """
+    return (float(np.linalg.eigvalsh(sym(-X.T @ G))[0]) + mu) / lipschitz
+
+
 def _least_projection(G: Matrix, g: Subdifferentiable, X: Matrix, multiplier: Matrix) -> float:
     """||proj_X(G + S)||_F for the best S of a few: S and the multiplier minimise ||G + S + X L||_F in turn."""
     least = np.inf

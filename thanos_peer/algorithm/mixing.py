@@ -43,8 +43,8 @@ def has_sound_numbers(sent: Sent) -> NDArray[np.bool_]:
     return np.asarray(is_bounded & (inner(sent.D, sent.D) <= LARGEST_SQUARE) & np.isfinite(sent.eta))
 
 
-def divergence(agent: AgentId, k: int, sent: Sent, eta: float) -> DivergenceError:
+def divergence(agent: AgentId, k: int, sent: Sent, eta: float, advice: str) -> DivergenceError:
     """The error to raise when what an agent would send in round k, reached with step size eta, is not sound."""
     with np.errstate(over="ignore", invalid="ignore"):
         what = f"||X||_F = {float(norm(sent.X)):.3g}, ||D||_F = {float(norm(sent.D)):.3g}"
-    return DivergenceError(agent=agent, k=k, eta=eta, what=what)
+    return DivergenceError(agent=agent, k=k, eta=eta, what=what, advice=advice)

@@ -46,7 +46,7 @@ def status_command(targets: tuple[str, ...], agents: tuple[int, ...], timeout: f
 
 def describe(status: PeerStatus) -> str:
     """A peer's answer, for people."""
-    state = "done" if status.is_done else _round_of(status)
+    state = f"done, {status.verdict or 'with no verdict'}" if status.is_done else _round_of(status)
     if status.epoch:
         state += f", epoch {status.epoch} (the tracking was started again)"
     sent, received = (

@@ -61,7 +61,7 @@ class RunFacts:
     eta: float
     seconds: float
     is_done: bool
-    has_converged: bool
+    has_converged: bool | None
     ending: str = ""
     overall: Annotated[FiniteFloat, Field(gt=0)] | None = None
     rounds_by_phase: dict[str, int] | None = None

@@ -50,7 +50,6 @@ def findings_of(topology: Topology, agent: Agent, features: tuple[str, ...] | No
 def found_as_findings(topology: Topology, found: Found, features: tuple[str, ...] | None) -> Findings:
     """The same, from what it has found."""
     mean, scale = applied(topology, found)
-    residual = found.residual if found.residual is not None or found.final is None else found.final.get("residual")
     return Findings(
         features=features,
         mean=mean,
@@ -61,7 +60,7 @@ def found_as_findings(topology: Topology, found: Found, features: tuple[str, ...
         objective=_number(found.objective),
         explained_variance_ratio=found.explained,
         sparse_explained_variance=_number(found.sparse_explained),
-        residual=_number(residual),
+        residual=_number(found.residual),
     )
 
 

@@ -25,6 +25,7 @@ class Mixing:
         method: Makes it.
         prepare: From earlier findings to what it is made of.
         conclude: From earlier findings, the state's arrays and the answer to later ones.
+        advice: What a user may try should it diverge.
         itemsize: Bytes of one number as it is sent.
     """
 
@@ -40,8 +41,10 @@ class Mixing:
         method: Callable[[Setup], Method[Any]],
         prepare: Callable[[Found], Setup],
         conclude: Callable[[Found, Mapping[str, Matrix], tuple[Matrix, Matrix]], Found],
+        advice: str,
         itemsize: int = 8,
     ) -> None:
+        self.advice = advice
         self.name, self.most, self.make, self.prepare = name, most, method, prepare
         self.conclude_from, self.tolerance = conclude, tolerance
         self._agent, self._form = agent, (PAIR, shape)
@@ -101,7 +104,7 @@ class Mixing:
             sent = self.method.send(state)
             is_sound = has_sound_numbers(sent)
         if not is_sound:
-            raise divergence(self._agent, self._began + r, sent, float(self.method.send(before).eta))
+            raise divergence(self._agent, self._began + r, sent, float(self.method.send(before).eta), self.advice)
 
     def say(self, r: int, state: Any) -> Said:  # noqa: ARG002
         """Two matrices and a step size."""
@@ -126,7 +129,7 @@ class Mixing:
             return self.method.step(r, state, heard)
         except np.linalg.LinAlgError as error:  # of numbers that are not finite any more
             sent = self.method.send(state)
-            raise divergence(self._agent, self._began + r + 1, sent, float(sent.eta)) from error
+            raise divergence(self._agent, self._began + r + 1, sent, float(sent.eta), self.advice) from error
 
     def last(self, r: int, state: Any) -> int:  # noqa: ARG002
         """Nothing follows from the state: the agents agree on it."""

@@ -39,6 +39,7 @@ class Found:
         common_sparse: The mean of all sparse X, (n, p).
         total: ||A||_F^2 of all samples.
         residual: The certified residual of the answer.
+        weakest: What the weakest component is worth, relative to ||A||_2^2.
         objective: The value of the whole problem.
         explained: The share of the variance that each component explains, (p,).
         sparse_explained: The share that the sparse components explain together.
@@ -60,6 +61,7 @@ class Found:
     common_sparse: Matrix | None = None
     total: Matrix | None = None
     residual: Matrix | None = None
+    weakest: Matrix | None = None
     objective: Matrix | None = None
     explained: Matrix | None = None
     sparse_explained: Matrix | None = None

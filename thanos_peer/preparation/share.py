@@ -24,6 +24,11 @@ from thanos_peer.topology.sections import LeadingStart
 
 MOST_GIVEN_AWAY = 2  # numbers that follow from their sum and their sum of squares
 
+SHORTER = (
+    "try a smaller step (algorithm.step), a larger sigma, or data scaled to norm 1; or take method = "
+    '"auto", which cannot diverge'
+)
+
 
 class Share:
     """One agent's share of the work.
@@ -107,6 +112,7 @@ class Share:
             method=MIXING[name].make,
             prepare=self.prepare_main,
             conclude=_keep_result,
+            advice=SHORTER if "step" in MIXING[name].settings else 'take method = "auto"',
             itemsize=self._topology.itemsize,
         )
 
@@ -165,8 +171,8 @@ class Share:
     def _find_pooled(self, found: Found, word: Matrix) -> Found:
         method = SUMMING[self._topology.method].make(self.prepare_main(found))
         X, sparse = method.answer(word, *self._shape)
-        final = {"residual": np.asarray(method.residual(word))}
-        found = replace(found, X=X, sparse=sparse, common=X, final=final)
+        residual = np.asarray(method.residual(word))
+        found = replace(found, X=X, sparse=sparse, common=X, residual=residual, final={})
         if self._method_finds_start:
             size = method.size(word) * (1.0 if found.overall is None else found.overall**2)
             found = replace(found, size=size)

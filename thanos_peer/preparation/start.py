@@ -60,6 +60,7 @@ class Start:
             method=Destiny.make,
             prepare=self._prepare_subspace,
             conclude=lambda found, arrays, _: replace(found, start=arrays["X"]),
+            advice='take algorithm.start = { kind = "leading" }: exact sums, which cannot diverge',
             itemsize=self._own.topology.itemsize,
         )
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from thanos_peer.algorithm.measures import certificate
+from thanos_peer.algorithm.measures import certificate, weakest_component
 from thanos_peer.algorithm.methods import MIXING
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.pooling import Pooled, Sum
@@ -81,17 +81,19 @@ class Verdict:
     def _find_verdict(self, found: Found, sums: Matrix) -> Found:
         n, p = self._own.shape
         G, worth = sums[: n * p].reshape(n, p), sums[n * p :]
-        nearest, whole = (
-            self._nearest(found),
-            regularizer_of(self._own.topology, mu=self._own.topology.problem.mu or 0.0),
-        )
-        residual = certificate(nearest, G, whole, self._own.in_units(found, found.size) or 1.0).relative
+        mu = self._own.topology.problem.mu or 0.0
+        nearest, whole = self._nearest(found), regularizer_of(self._own.topology, mu=mu)
+        size = self._own.in_units(found, found.size)
+        if size is None and self._own.is_pca:  # nobody has looked for ||A||_2^2: as much of it as X captures
+            size = float(np.linalg.eigvalsh(-(nearest.T @ G + G.T @ nearest) / 2)[-1])
+        residual = certificate(nearest, G, whole, size or 1.0).relative
         found = replace(found, residual=np.asarray(residual))
         f = worth[0]
         if self._own.is_pca:
             captured, total, by_sparse = worth[:-2], worth[-2], worth[-1]
             if not total > 0:
                 raise DataFileError(NOTHING_LEFT)
-            f = -captured.sum() / 2
+            weakest = weakest_component(nearest, G, mu, size or 1.0)
+            f, found = -captured.sum() / 2, replace(found, weakest=np.asarray(weakest))
             found = replace(found, explained=captured / total, sparse_explained=by_sparse / total)
         return replace(found, objective=np.asarray(f + whole.value(nearest)))

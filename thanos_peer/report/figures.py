@@ -66,7 +66,7 @@ PLOTS = (
     Plot("consensus", "Consensus", r"largest $\|X_i - \bar{X}\|$", {"consensus": "consensus"}),
     Plot(
         "epsilon",
-        "Stationarity: the epsilon that is certified",
+        "Stationarity: the epsilon of Def. 3",
         "epsilon, the largest of three",
         {"epsilon": "epsilon", "gradient": "gradient", "prox_gap": "prox gap", "infeasibility": "infeasibility"},
     ),

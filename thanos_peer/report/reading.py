@@ -52,7 +52,8 @@ class PeerFacts:
     objective: float | None = None
     feasibility: float | None = None
     residual: float | None = None
-    has_converged: bool = False
+    has_converged: bool | None = False
+    verdict: str | None = None
     explained_variance: float | None = None
     sparse_explained_variance: float | None = None
     nonzeros: list[int] = field(default_factory=list)

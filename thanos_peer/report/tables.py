@@ -31,7 +31,7 @@ def ending_rows(run: Run) -> list[Row]:
         Row("Rounds", f"{summary.rounds:,}", summary.rounds),
         Row("Time", f"{summary.seconds:.1f} seconds", summary.seconds),
         *_measure_rows(summary.objective, summary.feasibility, summary.consensus),
-        _residual_row(summary.residual, summary.tolerance, has_converged=summary.has_converged),
+        *_verdict_rows(summary.residual, summary.tolerance, summary.verdict),
         *_smoothing_rows(summary),
         *_reference_rows(summary),
     ]
@@ -74,7 +74,7 @@ def _first_peers_rows(run: Run) -> list[Row]:
         Row("As peer", str(first), first),
         Row("Rounds", f"{facts.round:,}", facts.round),
         *(Row(label, f"{value:{form}}", value) for label, (value, form) in known.items() if value is not None),
-        _residual_row(facts.residual, tolerance, has_converged=facts.has_converged),
+        *_verdict_rows(facts.residual, tolerance, facts.verdict),
         Row("Non-zero loadings", f"{sum(facts.nonzeros):,}", sum(facts.nonzeros)),
     ]
 
@@ -87,13 +87,12 @@ def _measure_rows(objective: float, feasibility: float, consensus: float) -> lis
     ]
 
 
-def _residual_row(residual: float | None, tolerance: float, *, has_converged: bool) -> Row:
-    """What is certified of the non-smooth problem, and how the run ended by its tolerance."""
+def _verdict_rows(residual: float | None, tolerance: float, verdict: str | None) -> list[Row]:
+    """What is certified of the non-smooth problem, and what that means."""
     wanted = f"tolerance {tolerance:g}" if tolerance else "no tolerance was set"
-    ended = f"{'converged' if has_converged else 'not converged'}; {wanted}"
-    if residual is None:
-        return Row("Residual certified", f"not known; {ended}")
-    return Row("Residual certified", f"{residual:.2e}, relative to ||A||^2; {ended}", residual)
+    shown = "not known" if residual is None else f"{residual:.2e}, relative to ||A||^2"
+    row = Row("Residual", f"{shown}; {wanted}", residual)
+    return [row, Row("Verdict", verdict)] if verdict else [row]
 
 
 def _smoothing_rows(summary: Summary) -> list[Row]:

@@ -61,6 +61,8 @@ class OutcomeWriter:
                 phase,
                 agent.rounds_by_phase[phase],
             )
+        if agent.is_done:
+            log.info("%s", agent.convergence.words)
         log.info("%s, results of round %d in %s", ending.partition(":")[0], answer.k, files.result)
 
     def _has_better(self) -> bool:

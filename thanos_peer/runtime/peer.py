@@ -687,7 +687,7 @@ class Peer:
 
     def status(self) -> dict[str, Any]:
         """What it is doing, for `thanos-peer status`."""
-        agent = self.agent
+        agent, convergence = self.agent, self.agent.convergence
         return {
             "id": agent.id,
             "name": self._topology.name,
@@ -700,7 +700,10 @@ class Peer:
             "last_round": agent.last_round,
             "epoch": agent.epoch,
             "is_done": agent.is_done,
-            "has_converged": agent.has_converged,
+            "has_converged": convergence.has_converged,
+            "residual": None if agent.found.residual is None else float(agent.found.residual),
+            "tolerance": self._topology.tolerance,
+            "verdict": convergence.words if agent.is_done else None,
             "eta": agent.eta,
             "waiting": self._waiting.lines(),
             "stepping": self._stepping(),

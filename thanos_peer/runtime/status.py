@@ -75,6 +75,9 @@ class PeerStatus(BaseModel):
     last_round: Count
     epoch: Count
     is_done: bool
+    residual: float | None = None
+    tolerance: float | None = None
+    verdict: Text | None = None
     waiting: list[Text]
     rejected: Count
     edges: dict[str, EdgeStatus]

@@ -7,6 +7,7 @@ import numpy as np
 
 from thanos_peer.agent import Agent, Answer
 from thanos_peer.block import Matrix
+from thanos_peer.convergence import have_all
 from thanos_peer.phases import Found
 from thanos_peer.problem import Instance
 
@@ -51,8 +52,8 @@ class Ended(Protocol):
         """Whether the main phase has reached its tolerance, as the method measures it."""
 
     @property
-    def has_converged(self) -> bool:
-        """Whether that is so, and what is certified does not deny it."""
+    def has_converged(self) -> bool | None:
+        """Whether the answer is certified to be as good as was asked for; None where nothing is certified."""
 
 
 class Network(Glimpse, Ended, Protocol):
@@ -179,9 +180,9 @@ class AgentNetwork:
         return all(agent.is_below_tolerance for agent in self.agents)
 
     @property
-    def has_converged(self) -> bool:
-        """Whether that is so, and no verdict denies it."""
-        return all(agent.has_converged for agent in self.agents)
+    def has_converged(self) -> bool | None:
+        """Whether all agents say so."""
+        return have_all([agent.has_converged for agent in self.agents])
 
     def advance(self) -> None:
         """Everybody's block to all neighbors, then everybody's step."""

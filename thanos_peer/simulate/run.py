@@ -25,7 +25,8 @@ class Row:
     """What a round looks like to somebody who sees all agents: one line of the history.
 
     The objective is taken at the mean of all X_i, moved to the manifold; the stationarity of Def. 3 at the mean
-    itself. The last three are known with a reference X* only.
+    itself. The residual is that of the non-smooth problem, relative to ||A||_2^2; methods that smooth leave it to
+    the end of the run. The last three are known with a reference X* only.
     """
 
     round: int
@@ -36,6 +37,8 @@ class Row:
     sigma: float | None
     eta_min: float
     eta_max: float
+    residual: float | None = None
+    tolerance: float = 0.0
     distance: float | None = None
     aligned_distance: float | None = None
     gap: float | None = None
@@ -48,27 +51,30 @@ def measure(network: Glimpse, instance: Instance, reference: Reference | None = 
     mean = X.mean(axis=0)
     sigma = None if instance.smoothing is None else instance.smoothing.sigma(network.k)
     nearest = polar(mean)
+    residual = instance.residual(mean) if sigma is None else None
     objective = instance.whole.value(nearest)
     return Row(
         round=network.k,
         objective=objective,
         feasibility=feasibility(X),
         consensus=consensus_error(X),
-        stationarity=_stationarity(instance, mean, sigma),
+        stationarity=_stationarity(instance, mean, sigma, residual),
         sigma=sigma,
         eta_min=float(eta.min()),
         eta_max=float(eta.max()),
+        residual=residual,
+        tolerance=instance.topology.tolerance,
         distance=None if reference is None else distance(X, reference.X),
         aligned_distance=None if reference is None else instance.aligned_distance(mean, reference.X),
         gap=None if reference is None else objective - instance.whole.value(reference.X),
     )
 
 
-def _stationarity(instance: Instance, X: Matrix, sigma: float | None) -> Stationarity:
+def _stationarity(instance: Instance, X: Matrix, sigma: float | None, residual: float | None) -> Stationarity:
     """That of Def. 3 with Y_i = prox(X); or, where nothing is smoothed, with Y_i = X."""
-    if sigma is not None:
-        return instance.whole.stationarity(X, sigma)
-    return Stationarity(instance.size * instance.residual(X), 0.0, float(infeasibility(X)))
+    if sigma is not None or residual is None:
+        return instance.whole.stationarity(X, sigma or 1.0)
+    return Stationarity(instance.size * residual, 0.0, float(infeasibility(X)))
 
 
 def prepare(

@@ -19,6 +19,7 @@ from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.pooling import decide
 from thanos_peer.algorithm.stiefel import norm
 from thanos_peer.block import Matrix
+from thanos_peer.convergence import Convergence, of_findings
 from thanos_peer.phases import Found, Mixing, PhaseEnd, Pooling, named_arrays, too_large
 from thanos_peer.problem import Instance
 from thanos_peer.topology import Topology
@@ -147,7 +148,7 @@ class _MixingRun:
         if not is_sound.all():
             at = min(np.flatnonzero(~is_sound), key=lambda place: self._order[place])
             there = Sent(sent.X[at], sent.D[at], sent.eta[at])
-            raise divergence(int(self._order[at]), self._began + self.r, there, float(eta[at]))
+            raise divergence(int(self._order[at]), self._began + self.r, there, float(eta[at]), self._phase.advice)
 
     def _speak_of_stopping(self, is_calm: NDArray[np.bool_]) -> None:
         """`protocol.stop.next_word` for all at once."""
@@ -350,10 +351,15 @@ class StackedNetwork:
         return self._found[0]
 
     @property
-    def has_converged(self) -> bool:
-        """Whether the main phase has reached its tolerance, and no verdict denies it."""
-        residual = self._found[0].residual
-        return self.is_below_tolerance and (residual is None or self._topology.is_converged(float(residual)))
+    def convergence(self) -> Convergence:
+        """What may be said of the answer."""
+        is_below = self.is_below_tolerance
+        return of_findings(self._topology, self._found[0], is_below_tolerance=is_below, rounds=self.k)
+
+    @property
+    def has_converged(self) -> bool | None:
+        """Whether the answer is certified to be as good as was asked for; None where nothing is certified."""
+        return self.convergence.has_converged
 
     @property
     def is_below_tolerance(self) -> bool:

@@ -15,7 +15,6 @@ from thanos_peer.topology.graph import Graph
 from thanos_peer.topology.sections import Algorithm, Peer, Problem, TopologyFile
 
 FLOAT32_TOLERANCE = 1e-5
-SLACK = 10.0  # times the tolerance: what a certified residual may be of an answer that is called converged
 TYPICAL_ITERATIONS = 100  # of the proximal method: what `auto` reckons with
 
 
@@ -124,10 +123,6 @@ class Topology:
             return self.algorithm.tolerance
         tolerance = (MIXING | SUMMING)[self.method].default_tolerance
         return max(tolerance, self.least_tolerance) if tolerance and self.method in MIXING else tolerance
-
-    def is_converged(self, residual: float) -> bool:
-        """Whether a certified residual may be called converged: the method's own rule measures otherwise."""
-        return residual <= SLACK * self.tolerance
 
     @property
     def max_rounds(self) -> int:

@@ -1,0 +1,131 @@
+"""What is said of an answer: converged only where that is certified, and else why not and what to do."""
+
+import numpy as np
+import pytest
+from networks import make_instance, make_topology, raw_topology
+from uneven import PREPARED, random_samples, raw_with_parts
+
+from thanos_peer.convergence import STATIONARY, have_all, judge
+from thanos_peer.simulate import AgentNetwork, StackedNetwork
+
+SMOOTHING = 'what is left is the smoothing: take method = "auto"'
+MORE = 'raise max_rounds, or take method = "auto"'
+EXACT = 'exchange = "float32" reaches about 1e-05: take "float64"'
+SMALLER = 'take a smaller tolerance, or method = "auto"'
+
+
+def judged(residual, *, is_below=True, weakest=None, method="thanos", tolerance=1e-4, **algorithm):
+    raw = raw_topology(method=method, tolerance=tolerance)
+    raw["algorithm"].update(algorithm)
+    return judge(make_topology(raw), residual, weakest, is_below_tolerance=is_below, rounds=3000)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"residual": 3e-3}, f"residual 3.0e-03 above tolerance 0.0001 after 3000 rounds; {SMOOTHING}"),
+        (
+            {"residual": 3e-3, "is_below": False},
+            f"residual 3.0e-03 above tolerance 0.0001 after 3000 rounds; {MORE}",
+        ),
+        (
+            {"residual": 3e-3, "is_below": False, "method": "gram"},
+            "residual 3.0e-03 above tolerance 0.0001 after 3000 rounds; raise max_rounds",
+        ),
+        (
+            {"residual": 3e-3, "method": "proximal-tracking"},
+            f"residual 3.0e-03 above tolerance 0.0001 after 3000 rounds; {SMALLER}",
+        ),
+        (
+            {"residual": 3e-5, "is_below": False},
+            f"residual 3.0e-05 within tolerance 0.0001, but the peers' own rule not met after 3000 rounds; {MORE}",
+        ),
+        ({"residual": None, "is_below": False}, f"tolerance 0.0001 not reached after 3000 rounds; {MORE}"),
+        (
+            {"residual": 9e-5, "weakest": 1e-6, "method": "proximal"},
+            f"residual 9.0e-05 above what the weakest component is worth, 1.0e-06; {SMALLER}",
+        ),
+        (
+            {"residual": 1.1, "tolerance": 0.5},
+            f"residual 1.1e+00 above what the weakest component is worth, 1.0e+00; {SMOOTHING}",
+        ),
+        (
+            {"residual": 3e-5, "is_below": False, "tolerance": 1e-6, "exchange": "float32"},
+            f"residual 3.0e-05 above tolerance 1e-06 after 3000 rounds; {EXACT}",
+        ),
+    ],
+)
+def test_what_has_not_converged_is_said_with_the_residual_the_tolerance_and_what_to_do(given, said):
+    assert judged(**given) == (f"not converged: {said}", False)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"residual": 1e-4}, "residual 1.0e-04, tolerance 0.0001"),
+        ({"residual": 9e-4}, "residual 9.0e-04, within ten times tolerance 0.0001"),
+        ({"residual": 9e-9, "weakest": 0.0}, "residual 9.0e-09, tolerance 0.0001"),
+        ({"residual": 9e-5, "weakest": 1e-4}, "residual 9.0e-05, tolerance 0.0001"),
+    ],
+)
+def test_what_has_converged_is_stationary_and_no_more_is_claimed(given, said):
+    assert judged(**given) == (f"converged: {said}; {STATIONARY}", True)
+    assert STATIONARY == "stationary, not necessarily the global minimum"
+
+
+def test_what_nobody_has_certified_has_neither_converged_nor_not():
+    assert judged(None) == ("not certified: every peer was below tolerance 0.0001 by its own rule", None)
+    assert judged(None, tolerance=0.0) == ("not judged: no tolerance was set", False)
+    assert judged(0.25, tolerance=0.0) == ("not judged: no tolerance was set; residual 2.5e-01", False)
+
+
+def test_all_have_converged_only_if_each_has():
+    assert have_all([True, True]) is True
+    assert have_all([True, None]) is None
+    assert have_all([True, None, False]) is False
+
+
+def run(raw, engine=StackedNetwork, **place):
+    network = engine(make_instance(raw, **place))
+    while not network.is_done:
+        network.advance()
+    return network
+
+
+@pytest.mark.parametrize("method", ["thanos", "destiny", "proximal", "proximal-tracking"])
+def test_wrong_components_are_not_called_converged_where_trailing_eigenvalues_are_tiny(tmp_path, method):
+    """A residual that is small beside the first eigenvalue says nothing of the vectors of the last."""
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((120, 20)) @ np.diag(10.0 ** -np.minimum(np.arange(20), 4))
+    rows = rows @ np.linalg.qr(rng.standard_normal((20, 20)))[0]
+    settings = {"method": method, "p": 4, "max_rounds": 4000, "tolerance": 1e-3}
+    settings |= {"regularizer": "none"} if method == "destiny" else {"mu": 0.0}
+    data = PREPARED | {"scale": False}
+    raw = raw_with_parts(
+        tmp_path, np.array_split(rows, 3), "path", data=data, start={"kind": "random", "seed": 2}, **settings
+    )
+    network = run(raw, file=tmp_path / "net.toml")
+    found = np.linalg.svd(np.linalg.svd(rows - rows.mean(axis=0))[2][:4] @ network.X[0], compute_uv=False)
+    assert found.min() < 0.5  # the fourth component is another
+    assert network.is_below_tolerance
+    assert network.found.residual < 1e-2
+    assert network.has_converged is False
+
+
+def test_tiny_samples_that_nobody_has_sized_are_not_converged_because_they_are_tiny(tmp_path):
+    rows = 1e-4 * random_samples(60, 5)
+    rows = 1e-4 * (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    raw = raw_with_parts(
+        tmp_path,
+        np.array_split(rows, 2),
+        "path",
+        data={"kind": "files"},
+        start={"kind": "random", "seed": 1},
+        mu=0.0,
+        tolerance=1e-4,
+    )
+    raw["algorithm"] |= {"beta": 1.0, "step": {"rule": "bb", "first": 0.1}}
+    network = run(raw, AgentNetwork, file=tmp_path / "net.toml")
+    assert "size" not in network.rounds_by_phase
+    assert network.is_below_tolerance
+    assert network.has_converged is False
