@@ -355,11 +355,9 @@ class Agent:
 
     @property
     def is_below_tolerance(self) -> bool:
-        """Whether the main phase has reached its tolerance, as the method measures it."""
+        """Whether the main phase is over, and has reached its tolerance, as the method measures it."""
         end = self.found.end_of(self._plan[self._main].name)
-        if end is not None:
-            return bool(end.has_converged)
-        return self.is_in_main_phase and _is_agreed(self._stop, self._phase, self._began)
+        return end is not None and bool(end.has_converged)
 
     def advance(self) -> None:
         """Take the round that is complete, and step into the next."""

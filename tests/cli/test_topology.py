@@ -147,6 +147,24 @@ def test_check_says_up_to_which_n_the_gram_matrix_is_cheaper_and_auto_goes_by_it
         assert "Condition 1 asks for" not in facts  # which is of THANOS
 
 
+ROUNDED = "X and D are rounded on their way: a residual of about 1e-05 can be reached"
+
+
+@pytest.mark.parametrize(
+    ("method", "tolerance", "said"),
+    [
+        ("proximal-tracking", None, ROUNDED),
+        ("proximal-tracking", 1e-6, f"{ROUNDED}; the tolerance is below that"),
+        ("gram", None, "changes nothing: gram sends whole numbers and doubles, and is as accurate"),
+    ],
+)
+def test_check_says_what_accuracy_is_left_by_numbers_rounded_on_their_way(new, method, tolerance, said):
+    options = [] if tolerance is None else ["--tolerance", tolerance]
+    file = new("path", "-d", 3, "--method", method, *options)
+    assert "float32" not in facts_of(file)
+    assert facts_of(put(file, "[algorithm]", '[algorithm]\nexchange = "float32"'))["float32"] == said
+
+
 def test_check_knows_explicit_weights(new):
     file = put(new("path", "-d", 2), 'weights = "metropolis"', "weights = [[0.75, 0.25], [0.25, 0.75]]")
     assert facts_of(file)["weights"] == "explicit matrix"

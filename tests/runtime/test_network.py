@@ -23,6 +23,7 @@ from runtime.processes import (
     exact,
     own_name,
     said,
+    simulated,
     start_peer,
     wait_until,
     write_topology,
@@ -117,6 +118,26 @@ def test_the_papers_network_has_the_bits_of_one_process(tmp_path, name, change):
     assert load_outcome(tmp_path / "run", topology).is_below_tolerance == (change is OTHERWISE)
 
 
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("small", "proximal-tracking"),
+        ("ring", "proximal"),
+        ("star", "proximal-tracking"),
+        ("grid", "gram"),
+        ("complete", "proximal"),
+        ("paper-l1", "gram"),
+        ("paper-l21", "proximal"),
+    ],
+)
+def test_the_shipped_topologies_have_the_bits_of_one_process_with_exact_methods(tmp_path, name, method):
+    file = TOPOLOGIES / f"{name}.toml"
+    done = call("verify", file, "--method", method, "--out", tmp_path / "run", "--give-up-after", 60, "--quiet")
+    assert f"same bits: the results of {load(file).d} peers" in done.stdout
+    assert "\n  verdict             converged: residual " in (tmp_path / "run" / "summary.txt").read_text("utf-8")
+    assert load(file, method="auto").digest == load(file, method="gram").digest  # few features
+
+
 def test_peers_started_by_hand_in_any_order_and_seconds_apart_have_the_same_bits(tmp_path):
     topology, out = write_topology(tmp_path / "net.toml", "ring", 8, max_rounds=100), tmp_path / "run"
     delays = np.random.default_rng(8).uniform(0, 20, size=8)
@@ -198,9 +219,21 @@ Graph._mixing_row = lambda self, i: tuple((j, math.nextafter(weight, 1)) for j, 
 """
 
 
-@pytest.mark.parametrize("code", [OTHER_TREE, OTHER_WEIGHTS], ids=["tree", "weights"])
-def test_a_peer_that_derives_other_numbers_from_the_same_file_is_refused_by_name(tmp_path, code):
-    topology, out = write_topology(tmp_path / "net.toml", "ring", 3, change=exact("proximal")), tmp_path / "run"
+OTHER_ROOTS = """
+from thanos_peer.preparation import share
+
+distinct_eigenvalues = share.distinct_eigenvalues
+share.distinct_eigenvalues = lambda W: distinct_eigenvalues(W) * (1 + 1e-9)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "change"),
+    [(OTHER_TREE, exact("proximal")), (OTHER_WEIGHTS, None), (OTHER_WEIGHTS, exact("proximal-tracking"))],
+    ids=["tree", "weights of thanos", "weights of proximal-tracking"],
+)
+def test_a_peer_that_derives_other_numbers_from_the_same_file_is_refused_by_name(tmp_path, code, change):
+    topology, out = write_topology(tmp_path / "net.toml", "ring", 3, change=change), tmp_path / "run"
     doctored = environment_with(code, tmp_path / "doctored")
     processes = [start_peer(topology, i, out, **({"env": doctored} if i == 2 else {})) for i in range(3)]
     with ended_afterwards(*processes):
@@ -213,3 +246,20 @@ def test_a_peer_that_derives_other_numbers_from_the_same_file_is_refused_by_name
             said(out, i),
         )
         assert not PeerFiles(out, topology, i).result.exists()
+
+
+@pytest.mark.parametrize("is_root", [False, True], ids=["another", "the root"])
+def test_all_mix_by_the_roots_of_one_peer_whatever_eigenvalues_others_compute(tmp_path, is_root):
+    change = exact("proximal-tracking", max_rounds=40)
+    topology, out = write_topology(tmp_path / "net.toml", "path", 4, change=change), tmp_path / "run"
+    root = topology.graph.tree.root
+    doctored, environment = root if is_root else 3, environment_with(OTHER_ROOTS, tmp_path / "doctored")
+    assert root != 3
+    processes = [
+        start_peer(topology, i, out, **({"env": environment} if i == doctored else {})) for i in range(topology.d)
+    ]
+    with ended_afterwards(*processes):
+        assert [process.wait(60) for process in processes] == [0] * topology.d
+    ours, theirs = simulated(topology), load_outcome(out, topology)
+    assert set(theirs.rounds) == {ours.k}
+    assert (theirs.X.tobytes() == ours.X.tobytes()) is not is_root  # its eigenvalues are the ones that count

@@ -28,9 +28,11 @@ from thanos_peer import load_result
 from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.algorithm.stiefel import random_point
 from thanos_peer.preparation import outline
+from thanos_peer.problem import build
 from thanos_peer.results import PeerFiles, load_outcome
 from thanos_peer.runtime.status import ask, local_address
 from thanos_peer.runtime.trajectory import TrajectoryReader
+from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import load
 
 N, D = 5, 4
@@ -39,6 +41,7 @@ STOPS = {  # in each phase a round of it: on the way up the tree, at the root, o
     "thanos": "mean:1 spread:0 size:2 subspace:7 rotation:3 thanos:5 consensus:2 verdict:1",
     "proximal": "mean:3 spread:2 size:1 leading:6 proximal:9 verdict:2",
     "gram": "mean:1 spread:3 size:2 gram:2 verdict:3",
+    "proximal-tracking": "agreement:1 proximal-tracking:6 consensus:2 verdict:1",  # after those of all
 }
 METHODS = MIXING | SUMMING
 OTHERS = [method for method in METHODS if method not in STOPS]  # killed in their main phase alone
@@ -119,20 +122,8 @@ def end_all(processes, out):
         assert process.wait(PATIENCE) == 0, said(out, i)
 
 
-@pytest.mark.parametrize(
-    ("method", "holder", "victims"),
-    [
-        *(("thanos", 2, (1, 3)), ("proximal", 2, (1,)), ("proximal", 1, (0, 2)), ("gram", 2, (1, 3))),
-        *((method, 2, (1,)) for method in OTHERS),
-    ],
-    ids=["thanos", "proximal: the root", "proximal: others", "gram", *OTHERS],
-)
-def test_peers_killed_in_every_phase_and_started_again_end_with_the_same_bits(tmp_path, method, holder, victims):
-    d, stops = (3, f"{method}:13") if method in OTHERS else (D, STOPS[method])
-    topology, out, places = files_topology(tmp_path, d, method=method), tmp_path / "run", stops.split()
-    assert topology.graph.tree.root == 1
-    if method not in OTHERS:
-        assert [place.split(":")[0] for place in places] == [phase.name for phase in outline(topology).phases]
+def kill_and_go_on(topology, out, holder, victims, places):
+    """In each place one of the victims is killed and started again; in the end the bits are the same."""
     holding = Holder(topology, out, holder, places)
     processes = holding.processes
     with contextlib.ExitStack() as stack:
@@ -153,10 +144,51 @@ def test_peers_killed_in_every_phase_and_started_again_end_with_the_same_bits(tm
             at = int(wait_until(goes_on, f"peer {victim} goes on, {place}")[1])
             assert at == k if is_saved else at <= k
         end_all(processes, out)
-    for i in range(d):
+    for i in range(topology.d):
         assert "Traceback" not in said(out, i)
         assert "phase verdict begins" in said(out, i)
     assert_same_bits(out, topology)
+
+
+@pytest.mark.parametrize(
+    ("method", "holder", "victims"),
+    [
+        *(("thanos", 2, (1, 3)), ("proximal", 2, (1,)), ("proximal", 1, (0, 2)), ("gram", 2, (1, 3))),
+        ("proximal-tracking", 2, (1, 3)),
+        *((method, 2, (1,)) for method in OTHERS),
+    ],
+    ids=["thanos", "proximal: the root", "proximal: others", "gram", "proximal-tracking", *OTHERS],
+)
+def test_peers_killed_in_every_phase_and_started_again_end_with_the_same_bits(tmp_path, method, holder, victims):
+    d, stops = (3, f"{method}:13") if method in OTHERS else (D, STOPS[method])
+    topology, places = files_topology(tmp_path, d, method=method), stops.split()
+    assert topology.graph.tree.root == 1
+    if method not in OTHERS:
+        phases = [phase.name for phase in outline(topology).phases]
+        assert [place.split(":")[0] for place in places] == phases[-len(places) :]
+    kill_and_go_on(topology, tmp_path / "run", holder, victims, places)
+
+
+def later_starts(topology, root):
+    """The rounds of phase proximal in which the root begins with the second start, the third, ..."""
+    network, rounds, number = AgentNetwork(build(topology)), [], 0
+    while not network.is_done:
+        network.advance()
+        state = network.agents[root].state
+        if network.is_in_main_phase and state.root.number > number:
+            number = state.root.number
+            rounds.append(network.phase[1])
+    return rounds
+
+
+def test_peers_killed_in_a_later_start_go_on_and_all_keep_the_same_best_answer(tmp_path):
+    def search(raw):
+        raw["algorithm"] |= {"restarts": 3, "tolerance": 1e-6}
+        raw["problem"]["mu"] = 0.3
+
+    topology = files_topology(tmp_path, method="proximal", change=search)
+    second, third = later_starts(topology, topology.graph.tree.root)
+    kill_and_go_on(topology, tmp_path / "run", 2, (1,), [f"proximal:{second + 2}", f"proximal:{third + 5}"])
 
 
 @pytest.mark.parametrize("place", ["subspace:9", "leading:5"])

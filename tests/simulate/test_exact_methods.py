@@ -62,9 +62,9 @@ def assert_one_exact_answer(network, objective, best):
 
 
 @cache
-def shipped(file, method):
+def shipped(file, method, **algorithm):
     raw = tomllib.loads(file.read_text())
-    raw["algorithm"] = {"method": method, "start": raw["algorithm"]["start"]}
+    raw["algorithm"] = {"method": method, "start": raw["algorithm"]["start"]} | algorithm
     return build(make_topology(raw, file=file))
 
 
@@ -79,6 +79,21 @@ def test_every_shipped_topology_has_the_bits_of_both_engines_and_the_answer_of_t
     assert list(network.rounds_by_phase) == ["size", chosen]
     if chosen == "gram":
         assert network.rounds_by_phase["gram"] == 2 * instance.topology.graph.tree.height
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+def test_every_shipped_topology_is_solved_by_mixing_with_the_bits_of_both_engines(file):
+    is_large = load(file).d > 16  # seconds; the paper's network is run to its end over processes
+    instance = shipped(file, "proximal-tracking", **({"max_rounds": 30} if is_large else {}))
+    network = run_both(instance)
+    assert list(network.rounds_by_phase) == ["size", "agreement", "proximal-tracking"]
+    if is_large:
+        return
+    assert network.is_below_tolerance
+    best = build(load(file)).solve_reference()
+    for X in network.sparse:
+        assert ((X != 0) == (np.abs(best.X) > 1e-6)).all()
+        assert instance.whole.value(X) == pytest.approx(instance.whole.value(best.X), abs=1e-8)
 
 
 def test_auto_takes_steps_where_the_gram_matrix_would_be_more_to_send():

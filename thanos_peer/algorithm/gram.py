@@ -65,7 +65,14 @@ class Gram(Solving):
             for each in starts
         ]
         answers = [accelerated.answer(each)[1] for each in found]
-        best = min(range(len(found)), key=lambda i: f.value(answers[i]) + setup.whole.value(answers[i]))
+        worth = [
+            (
+                bool(each.residual > setup.tolerance),
+                f.value(X) + setup.whole.value(X),
+            )  # one that has converged first
+            for each, X in zip(found, answers, strict=True)
+        ]
+        best = min(range(len(found)), key=worth.__getitem__)
         how = CONVERGED if found[best].residual <= setup.tolerance else GAVE_UP
         return state, np.concatenate([[how, found[best].residual, size], answers[best].ravel(), sums])
 

@@ -176,9 +176,23 @@ def facts(topology: Topology) -> dict[str, str]:
         "problem": f"{own}n = {problem.n}, p = {problem.p}{mu}, data: {problem.data.kind}",
         "algorithm": f"{topology.method}{preset}, at most {topology.max_rounds} rounds, "
         f"tolerance {topology.tolerance:g}",
+        **_precision(topology),
         "phases": ", ".join(map(_rounds_of, plan.phases)),
         **predictions(topology),
     }
+
+
+def _precision(topology: Topology) -> dict[str, str]:
+    """What numbers that are rounded on their way leave of the accuracy."""
+    if topology.algorithm.exchange == "float64":
+        return {}
+    if topology.method in SUMMING:
+        return {
+            "float32": f"changes nothing: {topology.method} sends whole numbers and doubles, and is as accurate"
+        }
+    least = f"X and D are rounded on their way: a residual of about {topology.least_tolerance:g} can be reached"
+    is_below = 0 < topology.tolerance < topology.least_tolerance
+    return {"float32": least + ("; the tolerance is below that" if is_below else "")}
 
 
 def predictions(topology: Topology) -> dict[str, str]:
