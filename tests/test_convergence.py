@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from networks import make_instance, make_topology, raw_topology
-from uneven import PREPARED, random_samples, raw_with_parts
+from uneven import LEADING, PREPARED, random_samples, raw_with_parts
 
 from thanos_peer.convergence import STATIONARY, have_all, judge
+from thanos_peer.errors import DivergenceError
 from thanos_peer.simulate import AgentNetwork, StackedNetwork
 
 SMOOTHING = 'what is left is the smoothing: take method = "auto"'
@@ -129,3 +130,27 @@ def test_tiny_samples_that_nobody_has_sized_are_not_converged_because_they_are_t
     assert "size" not in network.rounds_by_phase
     assert network.is_below_tolerance
     assert network.has_converged is False
+
+
+@pytest.mark.parametrize("first", ["auto", 0.1])
+def test_steps_with_an_automatic_bound_settle_where_those_of_the_paper_diverge(tmp_path, first):
+    """A path of four, each with samples in a plane of its own; plain PCA, from the solution."""
+    rng = np.random.default_rng(2)
+    basis = np.linalg.qr(rng.standard_normal((8, 8)))[0]
+    parts = [
+        rng.standard_normal((20, 2)) * 10.0 ** rng.uniform(-1, 1) @ basis[:, 2 * i : 2 * i + 2].T
+        + 0.01 * rng.standard_normal((20, 8))
+        for i in range(4)
+    ]
+    data, settings = PREPARED | {"scale": False}, {"mu": 0.0, "max_rounds": 3000, "tolerance": 1e-4}
+    raw = raw_with_parts(tmp_path, parts, "path", data=data, start=LEADING, **settings)
+    raw["algorithm"]["step"] = {"rule": "bb", "first": first}
+    if first != "auto":
+        with pytest.raises(DivergenceError, match=r'algorithm\.step.* method = "auto"'):
+            run(raw, file=tmp_path / "net.toml")
+        return
+    network = run(raw, file=tmp_path / "net.toml")
+    rows = np.concatenate(parts)
+    found = np.linalg.svd(np.linalg.svd(rows - rows.mean(axis=0))[2][:2] @ network.X[0], compute_uv=False)
+    assert network.has_converged
+    assert found.min() > 1 - 1e-6

@@ -20,6 +20,7 @@ from thanos_peer.topology import Topology
 from thanos_peer.topology.data import read_start, synthetic_samples
 
 FIRST_STEP = 0.1  # for samples of norm 1
+LONGEST_STEP = 0.5  # for the same, where the first follows from the samples
 
 
 def parameters_of(topology: Topology, size: float | None = None) -> Parameters:
@@ -98,7 +99,9 @@ def _step_rule(topology: Topology, size: float | None) -> StepRule:
     step = topology.algorithm.step
     if step.rule == "constant":
         return ConstantStep(step.eta)
-    return BarzilaiBorwein(FIRST_STEP / _known(size) if step.first == "auto" else step.first)
+    if step.first == "auto":
+        return BarzilaiBorwein(FIRST_STEP / _known(size), LONGEST_STEP / _known(size))
+    return BarzilaiBorwein(step.first)
 
 
 def smoothing_of(topology: Topology) -> Smoothing:

@@ -1,5 +1,6 @@
 """How sigma shrinks with the round, and how far an agent steps."""
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -68,13 +69,19 @@ class BarzilaiBorwein:
     """The short Barzilai-Borwein step |<S, J>| / <J, J>, each agent its own.
 
     The long one, <S, S> / |<S, J>|, and the alternation of the two diverge on these problems. Where J = 0
-    there is nothing to learn from, and the first step size is used.
+    there is nothing to learn from, and the first step size is used. Where agents hold very unequal samples, long
+    steps wander for ever or diverge, even from the solution: `most` is the longest that is taken.
     """
 
     first: float
+    most: float = math.inf
 
     def eta(self, S: Matrix, J: Matrix) -> Matrix:
         """The short step."""
+        eta: Matrix = np.minimum(self._short(S, J), self.most)
+        return eta
+
+    def _short(self, S: Matrix, J: Matrix) -> Matrix:
         curvature = inner(J, J)
         if curvature.ndim == 0:  # the same number, in fewer steps
             return np.abs(inner(S, J)) / curvature if curvature > 0 else np.asarray(self.first)
