@@ -74,9 +74,9 @@ def app() -> None:
     """Sparse components of everybody's data, with nobody handing theirs over.
 
     Agents on a connected graph each hold private data. Together they minimise sum_i f_i(X) + g_i(X) over
-    matrices with orthonormal columns (THANOS): every round each agent tells its neighbors its X and its gradient
-    tracker D, mixes what it hears, and takes a step. One TOML file describes the network, the problem and the
-    algorithm.
+    matrices with orthonormal columns. Each speaks to its neighbors only: exact methods sum over a tree of the
+    graph, others, THANOS among them, mix matrices round by round. One TOML file describes the network, the
+    problem and the algorithm. SECURITY.md says what neighbors learn.
 
     \b
     Try:

@@ -222,8 +222,8 @@ def verify_command(
 ) -> None:
     """Run topology FILE over the network and in one process, and compare the bits.
 
-    The peers get free ports. Exit code 0 if the results of every peer (X, the sparse X, D of methods that track
-    gradients) agree to the last bit and all stopped after the same round, 7 if not. With --results, what other
+    The peers get free ports. Exit code 0 if the results of every peer (X, the sparse X, and D of methods
+    that have one) agree to the last bit and all stopped after the same round, 7 if not. With --results, what other
     hosts or containers have computed is compared instead: that needs the data files of all peers here, as FILE
     names them.
     """
