@@ -10,6 +10,8 @@ command that repeats it. random_problems.py draws problems, independent.py judge
     it claims to have converged, and an agent's residual, infeasibility or distance from the first is above 1e-6
     (or ten times the tolerance it aimed at, if that is larger)
     agents differ in what is zero
+    the residual that the agents certify is less than half of the one judged here
+    an agent's own X, which need not be the answer, is off the manifold, ||X'X - I||_F > 0.1
 
 A gap is the objective less the best one that any of the methods asked here has found, in units of ||A||_2^2. It
 is no failure: there may be several stationary points.
@@ -27,21 +29,31 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, fields, replace
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, TypeAlias
 
 import click
 import numpy as np
+import tomlkit
 from independent import Matrix, Verdict, judge, prepared
-from random_problems import Problem, draw
+from random_problems import REAL, Problem, draw
 
 import thanos_peer
 from thanos_peer.errors import DivergenceError
+from thanos_peer.problem import build
+from thanos_peer.simulate import StackedNetwork
+from thanos_peer.topology import load
+from thanos_peer.topology.variants import settings_of
 
 METHODS = ("proximal", "gram", "proximal-tracking", "thanos", "auto")
 WRONG, GOOD = 1e-6, 1e-8  # residuals
+SLACK = 10.0  # times the tolerance: what may be called converged
+UNDERSTATED = 2.0  # times what is certified
+ROUNDING = 1e-12  # residuals below are not compared
+OFF = 0.1  # from the manifold
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-N_BINS, P_BINS = (10, 20, 50, 100), (1, 3, 6, 10)
+N_BINS, P_BINS = (10, 20, 50, 100, 200), (1, 3, 6, 10)
 
 
 # ---------------------------------------------------------------------- the package, asked in one place
@@ -59,6 +71,8 @@ class Answer:
         messages: Of all agents together, if known.
         payload: Bytes of all agents together, if known.
         tolerance: What they aimed at.
+        certified: The residual that they say they have, if they say so.
+        drift: ||X'X - I||_F of the first agent's own X.
     """
 
     sparse: Matrix
@@ -68,10 +82,15 @@ class Answer:
     messages: int | None
     payload: int | None
     tolerance: float = 0.0
+    certified: float | None = None
+    drift: float = 0.0
 
 
 def solve(problem: Problem, method: str) -> Answer:
-    """Ask the package."""
+    """Ask the package: of tables by files, of other samples by arrays; nothing is set that has a default."""
+    if problem.data in REAL:
+        with TemporaryDirectory() as directory:
+            return _solved_from_files(problem, method, Path(directory))
     settings: dict[str, Any] = {"regularizer": problem.regularizer, "mu": problem.mu, "method": method}
     settings |= {"graph": problem.edges, "center": problem.center, "scale": problem.scale}
     result = thanos_peer.fit(problem.samples(), problem.p, **settings)
@@ -79,12 +98,49 @@ def solve(problem: Problem, method: str) -> Answer:
     assert everybody is not None, "all agents ran here"  # noqa: S101
     return Answer(
         sparse=everybody.swapaxes(1, 2),
-        has_converged=facts["has_converged"],
+        has_converged=bool(facts["has_converged"]),
         overall=facts.get("overall"),
         rounds=sum(facts["rounds_by_phase"].values()),
         messages=facts.get("messages"),
         payload=facts.get("payload_bytes"),
         tolerance=facts["tolerance"],
+        certified=facts["residual"],
+        drift=facts["feasibility"],
+    )
+
+
+def _solved_from_files(problem: Problem, method: str, directory: Path) -> Answer:
+    """The same by a topology file, with a CSV file for each agent."""
+    peers = [{"id": i, "address": f"ipc://{i}", "data": f"{i}.csv"} for i in range(problem.d)]
+    for peer, part in zip(peers, problem.samples(), strict=True):
+        with (directory / str(peer["data"])).open("w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream).writerows(part.tolist())
+    data = {"kind": "files", "center": problem.center, "scale": problem.scale, "overall": "auto"}
+    weight = {} if problem.regularizer == "none" else {"mu": problem.mu}
+    raw = {
+        "name": "answers",
+        "edges": [list(edge) for edge in problem.edges],
+        "problem": {"n": problem.n, "p": problem.p, "regularizer": problem.regularizer, "data": data} | weight,
+        "algorithm": {"method": method, "start": {"kind": "leading", "seed": 1}} | settings_of(method),
+        "peers": peers,
+    }
+    file = directory / "network.toml"
+    file.write_text(tomlkit.dumps(raw), encoding="utf-8")
+    topology = load(file)
+    network = StackedNetwork(build(topology))
+    while not network.is_done:
+        network.advance()
+    rounds = sum(network.rounds_by_phase.values())
+    return Answer(
+        sparse=network.sparse,
+        has_converged=bool(network.has_converged),
+        overall=network.overall,
+        rounds=rounds,
+        messages=rounds * topology.messages_per_round,
+        payload=network.payload_sent,
+        tolerance=topology.tolerance,
+        certified=None if network.found.residual is None else float(network.found.residual),
+        drift=max(float(np.linalg.norm(X.T @ X - np.eye(problem.p))) for X in network.X),
     )
 
 
@@ -113,6 +169,8 @@ class Outcome:
         payload: Bytes of all agents together, if known.
         gap: The objective beside the best one of all methods.
         claim: What "converged" claims: ten times the tolerance, or 1e-6 if that is larger.
+        certified: The residual that the agents say they have, if they say so.
+        drift: ||X'X - I||_F of their own X.
     """
 
     problem: Problem
@@ -132,6 +190,30 @@ class Outcome:
     payload: int | None = None
     gap: float | None = None
     claim: float = WRONG
+    certified: float | None = None
+    drift: float | None = None
+
+    @property
+    def is_flattered(self) -> bool:
+        """Whether the agents certify less than there is."""
+        return self.understatement > UNDERSTATED
+
+    @property
+    def understatement(self) -> float:
+        """The judged residual by the certified one; 1 where that is rounding, or of another point.
+
+        Agents certify an answer that is on the manifold; else the nearest point to it.
+        """
+        if self.certified is None or self.residual is None or self.residual <= ROUNDING:
+            return 1.0
+        if not _worst(self.feasibility) <= WRONG:
+            return 1.0
+        return self.residual / max(self.certified, np.finfo(np.float64).tiny)
+
+    @property
+    def is_off(self) -> bool:
+        """Whether an agent's own X is far from the manifold."""
+        return self.drift is not None and not self.drift <= OFF
 
     @property
     def is_wrong(self) -> bool:
@@ -150,11 +232,16 @@ class Outcome:
             return f"{self.ending}: {self.words or self._figures}"
         if self.is_wrong:
             return f"converged, but wrong: {self._figures}"
+        if self.is_flattered:
+            return f"certified {self.certified:.1e}: {self._figures}"
+        if self.is_off:
+            return f"off the manifold: {self._figures}"
         return "" if self.has_one_support else f"agents differ in what is zero: {self._figures}"
 
     @property
     def _figures(self) -> str:
         figures = {"residual": self.residual, "feasibility": self.feasibility, "apart": self.apart}
+        figures |= {"certified": self.certified, "drift": self.drift}
         shown = ", ".join(f"{name} {figure:.1e}" for name, figure in figures.items() if figure is not None)
         return f"{shown}, {self.rounds} rounds"
 
@@ -218,7 +305,9 @@ def assess(problem: Problem, method: str, answer: Answer, seconds: float = 0.0) 
         rounds=answer.rounds,
         messages=answer.messages,
         payload=answer.payload,
-        claim=max(WRONG, 10 * answer.tolerance),
+        claim=max(WRONG, SLACK * answer.tolerance),
+        certified=answer.certified,
+        drift=answer.drift,
     )
 
 
@@ -275,6 +364,8 @@ COLUMNS = (
     "converged",
     "converged, but wrong",
     "zeros differ",
+    "off the manifold",
+    "judged by certified",
     f"residual < {GOOD:.0e}",
     "largest residual",
     "rounds, median",
@@ -336,6 +427,8 @@ def cells_of(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield str(sum(outcome.ending == ending for outcome in outcomes))
     yield str(sum(outcome.is_wrong for outcome in outcomes))
     yield str(sum(outcome.has_one_support is False for outcome in outcomes))
+    yield str(sum(outcome.is_off for outcome in outcomes))
+    yield f"{max(outcome.understatement for outcome in outcomes):.2f}"
     yield f"{np.mean([outcome.is_good for outcome in outcomes]):.1%}"
     yield _figure(max, (outcome.residual for outcome in outcomes), ".1e")
     for measure in (statistics.median, max):

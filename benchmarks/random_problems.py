@@ -30,6 +30,7 @@ MUS = (0.0, 1e-3, 0.01, 0.05, 0.1, 0.3, 0.5, 1.0)  # for samples of 2-norm 1
 REGULARIZERS = ("l1", "l21", "none")
 REAL = ("wine", "digits", "breast_cancer", "diabetes")
 LEAST_N, MOST_N, MOST_P, LEAST_D, MOST_D = 5, 100, 10, 3, 32
+LARGE_N, LARGE = 200, 0.05  # of so many problems, those that are no tables
 FEW_D = 9  # agents at most that can have fewer samples than MOST_P together, with one each
 
 
@@ -133,9 +134,13 @@ def _draw_shape(rng: Generator, graph: str, data: str) -> tuple[int, int, int]:
     if data == "few":
         d = int(rng.choice([d for d in sizes if d <= FEW_D]))
         p = int(rng.integers(d + 1, MOST_P + 1))
-        return _log_integer(rng, max(p, LEAST_N), MOST_N), p, d
-    n = real_samples(data, is_scaled=True).shape[1] if data in REAL else _log_integer(rng, LEAST_N, MOST_N)
+        return _draw_n(rng, p), p, d
+    n = real_samples(data, is_scaled=True).shape[1] if data in REAL else _draw_n(rng)
     return n, int(rng.integers(2 if data == "thin" else 1, min(MOST_P, n) + 1)), int(rng.choice(sizes))
+
+
+def _draw_n(rng: Generator, least: int = LEAST_N) -> int:
+    return LARGE_N if rng.random() < LARGE else _log_integer(rng, max(least, LEAST_N), MOST_N)
 
 
 def _draw_scale(rng: Generator, data: str) -> bool:

@@ -103,6 +103,15 @@ def test_any_graph_finds_the_same(graph):
     np.testing.assert_array_equal(*found)  # sums do not depend on the way that they take
 
 
+def test_thanos_does_not_wander_where_one_agent_has_most_samples():
+    rows = np.random.default_rng(0).standard_normal((320, 10)) * np.linspace(3, 0.3, 10)
+    parts = [rows[:256], *np.array_split(rows[256:], 7)]
+    result = thanos_peer.fit(parts, 2, regularizer="none", method="thanos", graph="path")
+    assert result.facts["has_converged"]
+    assert result.facts["round"] < 1000
+    assert result.facts["feasibility"] < 1e-4
+
+
 def test_one_agent_is_a_network_too():
     result = thanos_peer.fit(make_samples(1), 2, regularizer="none")
     pca = PCA(2).fit(make_samples(1)[0])

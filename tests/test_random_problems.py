@@ -78,11 +78,12 @@ def test_132_problems_have_every_graph_with_every_kind_of_samples_within_bounds(
     }
     for each in found:
         assert 3 <= each.d == len(each.counts) <= 32
-        assert 5 <= each.n <= 100
+        assert 5 <= each.n <= 100 or each.n == 200
         assert 1 <= each.p <= min(10, each.n)
         assert min(each.counts) >= 1
     assert {each.mu for each in found} == set(problems.MUS)
     assert len({each.name for each in found}) == 132
+    assert {each.n for each in found} >= {5, 200}
 
 
 def test_samples_are_of_their_kind():
@@ -250,6 +251,19 @@ def test_wrong_answers_are_called_wrong(problem):
     assert unsure.failure.startswith("not converged")
 
 
+def test_x_off_the_manifold_and_a_residual_that_is_certified_too_small_are_failures(problem):
+    rng = np.random.default_rng(1)
+    right = pca_of(problem)
+    moved = np.linalg.qr(right.sparse[0] + 1e-8 * rng.standard_normal(right.sparse[0].shape))[0]
+    slightly = answers.assess(problem, "pca", replace(right, sparse=moved[None], certified=1e-10))
+    assert slightly.understatement > 10
+    assert slightly.failure.startswith("certified 1.0e-10: ")
+    honest = answers.assess(problem, "pca", replace(right, sparse=moved[None], certified=slightly.residual))
+    assert (honest.understatement, honest.failure) == (1.0, "")
+    off = answers.assess(problem, "pca", replace(right, drift=1.0))
+    assert off.failure.startswith("off the manifold: ")
+
+
 def test_agents_that_differ_in_what_is_zero_are_a_failure(problem):
     right = pca_of(problem)
     sparse = right.sparse.copy()
@@ -287,8 +301,8 @@ def test_the_report_counts_and_repeats_failures(problem, tmp_path):
     outcomes = answers.with_gaps([right, worse])
     assert [outcome.gap for outcome in outcomes] == [0, pytest.approx(0.5)]
     printed = "\n".join(answers.report(outcomes))
-    assert "| gram | 1 | 0 | 0 | 0 | 0 | 1 | 0 | 0 | 100.0% |" in printed
-    assert "| thanos | 1 | 0 | 0 | 0 | 0 | 1 | 1 | 0 | 0.0% |" in printed
+    assert "| gram | 1 | 0 | 0 | 0 | 0 | 1 | 0 | 0 | 0 | 1.00 | 100.0% |" in printed
+    assert "| thanos | 1 | 0 | 0 | 0 | 0 | 1 | 1 | 0 | 0 | 1.00 | 0.0% |" in printed
     assert f"--method thanos --seed 1 --only index={problem.index}`" in printed
     assert answers.chosen_problems(1, 1, [f"index={problem.index}"]) == [problem]
     answers.write_csv(tmp_path / "all.csv", outcomes)
@@ -305,6 +319,26 @@ def test_problems_are_chosen_by_what_they_are():
     for wrong in ("graph", "colour=red"):
         with pytest.raises(answers.click.BadParameter):
             answers.chosen_problems(1, 10, [wrong])
+
+
+SAMPLE = (2, 20, 24, 27, 35, 43, 65, 78, 85)  # quick ones: each kind of samples but digits, tables from files
+
+
+@pytest.mark.parametrize("method", ["gram", "proximal", "proximal-tracking"])
+@pytest.mark.parametrize("index", SAMPLE)
+def test_the_exact_methods_find_the_answer(index, method):
+    outcome = answers.attempt(problems.draw(1, index), method, 60)
+    assert outcome.failure == ""
+    assert outcome.is_good
+
+
+@pytest.mark.parametrize("index", SAMPLE)
+def test_thanos_stays_near_the_manifold_and_claims_what_is_so(index):
+    outcome = answers.attempt(problems.draw(1, index), "thanos", 60)
+    assert outcome.ending in {"converged", "not converged"}
+    assert (outcome.is_wrong, outcome.is_off, outcome.is_flattered) == (False, False, False)
+    assert outcome.feasibility < 1e-9
+    assert outcome.has_one_support
 
 
 def test_the_command_prints_a_table():

@@ -86,9 +86,10 @@ class Instance:
         """||A||_2^2 of all samples as they are minimised with; 1 for objectives that are not PCA."""
         return self.pooled.lipschitz() if self.is_pca else 1.0
 
-    def residual(self, X: Matrix) -> float:
+    def residual(self, X: Matrix, *, is_strict: bool = False) -> float:
         """How far X on the manifold is from a stationary point of the non-smooth problem, relative to the size."""
-        return certificate(X, self.whole.f.gradient(X), self.whole_regularizer, self.size).relative
+        G = self.whole.f.gradient(X)
+        return certificate(X, G, self.whole_regularizer, self.size, is_strict=is_strict).relative
 
     def weakest(self, X: Matrix) -> float | None:
         """What the weakest component of X is worth, relative to the size; None for objectives that are not PCA."""

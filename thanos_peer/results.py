@@ -356,8 +356,12 @@ def summarize(
     payload = sum(phase.payload(rounds.get(phase.name, 0)) for phase in instance.plan(0).phases)
     sparse = network.sparse.mean(axis=0)  # zero where all are
     measured = instance.divided_by(network.overall)
-    judged = sparse if infeasibility(sparse) < FEASIBLE else polar(mean)
-    residual = measured.residual(judged)
+    is_sparse = bool(infeasibility(sparse) < FEASIBLE)
+    is_strict = is_sparse and bool((network.sparse == network.sparse[0]).all())
+    judged = sparse if is_sparse else polar(mean)
+    residual = measured.residual(judged, is_strict=is_strict)
+    if "verdict" in rounds and not is_sparse:
+        residual = max(residual, float(infeasibility(sparse)))
     convergence = _convergence(network, measured, judged, residual)
     return Summary(
         name=topology.name,

@@ -31,12 +31,15 @@ def parameters_of(topology: Topology, size: float | None = None) -> Parameters:
         size: ||A||_2^2 of all samples, as far as the network knows; needed where they are to follow from it.
     """
     beta = topology.algorithm.beta
-    if beta == "auto":
-        n, p = topology.problem.n, topology.problem.p
-        beta = (
-            _known(size) + regularizer_of(topology, mu=topology.problem.mu or 0.0).lipschitz(n, p)
-        ) / topology.d
-    return Parameters(beta, _step_rule(topology, size), smoothing_of(topology))
+    return Parameters(
+        _slope(topology, size) if beta == "auto" else beta, _step_rule(topology, size), smoothing_of(topology)
+    )
+
+
+def _slope(topology: Topology, size: float | None) -> float:
+    """About the largest ||D||_F on the manifold: beta is as large, and no step longer than 1 by this."""
+    n, p, mu = topology.problem.n, topology.problem.p, topology.problem.mu or 0.0
+    return (_known(size) + regularizer_of(topology, mu=mu).lipschitz(n, p)) / topology.d
 
 
 def regularizer_of(topology: Topology, *, mu: float) -> Regularizer:
@@ -99,9 +102,12 @@ def _step_rule(topology: Topology, size: float | None) -> StepRule:
     step = topology.algorithm.step
     if step.rule == "constant":
         return ConstantStep(step.eta)
-    if step.first == "auto":
-        return BarzilaiBorwein(FIRST_STEP / _known(size), LONGEST_STEP / _known(size))
-    return BarzilaiBorwein(step.first)
+    if step.first != "auto":
+        return BarzilaiBorwein(step.first)
+    # On badly mixing graphs shorter steps wander, too; with a strong mu one longer than 1/beta can end at X = 0.
+    longest = min(LONGEST_STEP, (1 - topology.graph.lambda_) * topology.d) / _known(size)
+    most = min(longest, 1 / _slope(topology, size))
+    return BarzilaiBorwein(min(FIRST_STEP / _known(size), most), most)
 
 
 def smoothing_of(topology: Topology) -> Smoothing:

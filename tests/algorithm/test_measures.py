@@ -4,6 +4,7 @@ import pytest
 from thanos_peer.algorithm.measures import (
     Stationarity,
     WholeProblem,
+    certificate,
     consensus_error,
     distance,
     feasibility,
@@ -141,3 +142,14 @@ def test_a_stationary_point_of_the_smoothed_problem_is_certified_with_such_a_sig
     assert problem.stationarity(X, sigma).epsilon <= epsilon
     assert problem.stationarity(X, 100 * sigma).epsilon > epsilon
     assert problem.stationarity(random_point(N, 1, rng), sigma).epsilon > epsilon
+
+
+def test_a_strict_certificate_does_not_take_a_tiny_entry_for_a_zero():
+    A, g = np.diag([3.0, 1.0]), L1(0.1)
+    f, X = SparsePCA(A), np.array([[np.cos(1e-7)], [-np.sin(1e-7)]])
+    G = f.gradient(X)
+    assert certificate(X, G, g, 9.0).distance < 1e-5
+    strict = certificate(X, G, g, 9.0, is_strict=True).distance  # the subgradient is -0.1 there, and 0 is wanted
+    assert strict == pytest.approx(0.1, rel=1e-3)
+    zero = np.array([[1.0], [0.0]])
+    assert certificate(zero, f.gradient(zero), g, 9.0, is_strict=True).distance < 1e-15

@@ -75,3 +75,11 @@ def test_in_a_stack_only_agents_without_curvature_fall_back_and_all_get_the_bits
     assert eta[[0, 2]].tolist() == [0.1, 0.1]
     assert eta.tolist() == [float(rule.eta(*pair)) for pair in zip(S, J, strict=True)]
     assert 0.1 not in eta[[1, 3]]
+
+
+def test_a_bb_step_is_bounded_where_a_bound_is_given(rng):
+    S = rng.standard_normal((2, 4, 2))
+    J = np.array([8 * S[0], 0.5 * S[1]])
+    assert BarzilaiBorwein(0.1, most=1.0).eta(S, J).tolist() == [pytest.approx(1 / 8), 1.0]
+    assert BarzilaiBorwein(0.1, most=1.0).eta(S[1], J[1]) == 1.0
+    assert BarzilaiBorwein(0.1).eta(S[1], J[1]) == pytest.approx(2)

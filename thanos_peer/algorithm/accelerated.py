@@ -137,7 +137,7 @@ def answer(state: AcceleratedState) -> tuple[Matrix, Matrix]:
     sparse one is Z, only nearly orthonormal.
     """
     Z = np.where(np.abs(state.Z) < _DUST, 0.0, state.Z)
-    X = _sparse_point(Z)
+    X = sparse_point(Z)
     return (_polar_without_zero_rows(Z), Z) if X is None else (X, X)
 
 
@@ -244,8 +244,11 @@ def _with_momentum(X: Matrix, Y: Matrix, X_next: Matrix, t: float) -> tuple[floa
     return float(t_next), polar(X_next + ((t - 1) / t_next) * (X_next - X))
 
 
-def _sparse_point(Z: Matrix) -> Matrix | None:
-    """The same, without the entries of Z that it turns to dust or to the other sign: those become zeros."""
+def sparse_point(Z: Matrix) -> Matrix | None:
+    """The matrix with orthonormal columns near Z that has Z's zeros; None where Newton's method finds none.
+
+    Entries of Z that it turns to dust or to the other sign become zeros, too.
+    """
     X = _orthonormal_within_support(Z)
     while X is not None and (is_lost := (Z != 0) & (X * np.sign(Z) < _DUST)).any():
         Z = np.where(is_lost, 0.0, Z)
@@ -254,7 +257,7 @@ def _sparse_point(Z: Matrix) -> Matrix | None:
 
 
 def _orthonormal_within_support(Z: Matrix) -> Matrix | None:
-    """The matrix with orthonormal columns near Z that has Z's zeros; None where Newton's method finds none.
+    """The same, with Z's zeros and no more.
 
     Each step adds the shortest E within the support that solves sym(X'E) = (I - X'X)/2: E is X M on the support.
     """

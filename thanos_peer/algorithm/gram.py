@@ -86,7 +86,7 @@ class Gram(Solving):
         size = float(self.size(word))
         f, unit = self._pooled(word[3 + n * p :], size)
         X = self.answer(word, n, p)[0]
-        return certificate(X, f.gradient(X), self._setup.whole, size / unit).relative
+        return certificate(X, f.gradient(X), self._setup.whole, size / unit, is_strict=True).relative
 
     def _pooled(self, half: Matrix, size: float) -> tuple[SparsePCA, float]:
         """The whole f, and what squares of samples are divided by."""

@@ -63,7 +63,7 @@ class Certificate:
     infeasibility: float
 
 
-def certificate(X: Matrix, G: Matrix, g: Regularizer, lipschitz: float) -> Certificate:
+def certificate(X: Matrix, G: Matrix, g: Regularizer, lipschitz: float, *, is_strict: bool = False) -> Certificate:
     """How far X, (n, p), is from stationary: the smaller of two numbers that both are upper bounds (Def. 3).
 
     With Y_i = X: any subgradient S of g at X gives ||proj_X(G + S)||_F. A good S follows from the multiplier of a
@@ -81,13 +81,14 @@ def certificate(X: Matrix, G: Matrix, g: Regularizer, lipschitz: float) -> Certi
         G: The gradient of the whole f at X, (n, p).
         g: The whole regularizer.
         lipschitz: The Lipschitz constant of the gradient of f, or another curvature to compare with.
+        is_strict: Whether X has exact zeros, so that Y_i = X it must be, where g has subgradients to choose from.
     """
     scale = lipschitz or g.lipschitz(*X.shape) or 1.0
     step = tangent_step(g, X, G, 1 / scale, accuracy=1e-8)
     S = -(G + X @ step.multiplier) - scale * (step.Z - X)
     distance = float(norm(proj(X, G + S))) + scale * float(norm(step.Z - X))
     if isinstance(g, Subdifferentiable):
-        distance = min(distance, _least_projection(G, g, X, step.multiplier))
+        distance = min(np.inf if is_strict else distance, _least_projection(G, g, X, step.multiplier))
     return Certificate(distance, distance / scale, float(infeasibility(X)))
 
 

@@ -84,10 +84,11 @@ class BarzilaiBorwein:
     def _short(self, S: Matrix, J: Matrix) -> Matrix:
         curvature = inner(J, J)
         if curvature.ndim == 0:  # the same number, in fewer steps
-            return np.abs(inner(S, J)) / curvature if curvature > 0 else np.asarray(self.first)
-        fallback = np.full(curvature.shape, self.first)
-        eta: Matrix = np.divide(np.abs(inner(S, J)), curvature, out=fallback, where=curvature > 0)
-        return eta
+            short = np.abs(inner(S, J)) / curvature if curvature > 0 else np.asarray(self.first)
+        else:
+            fallback = np.full(curvature.shape, self.first)
+            short = np.divide(np.abs(inner(S, J)), curvature, out=fallback, where=curvature > 0)
+        return np.minimum(short, self.most)
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,11 @@ class Findings:
         scale: What they were divided by then, (n,).
         overall: What they were all divided by in the end.
         samples: How many there are at all peers together.
-        common: The mean of all X, (n, p), which the numbers below belong to.
+        common: The mean of all X, (n, p), which the numbers below belong to, but for those of the sparse loadings.
         objective: The value of the whole problem.
         explained_variance_ratio: The share of the variance of all samples that each component explains, (p,).
         sparse_explained_variance: The share that the sparse loadings explain, all components together.
-        residual: What is certified of the answer: how far from stationary it is, relative to ||A||_2^2.
+        residual: What is certified of the sparse loadings: how far from stationary, relative to ||A||_2^2.
     """
 
     features: tuple[str, ...] | None = None

@@ -34,9 +34,8 @@ class Found:
         values: The p leading eigenvalues of AA'.
         final: The last state of the main phase, by name.
         X: Its answer, (n, p).
-        sparse: Its answer with exact zeros, (n, p).
+        sparse: Its answer with exact zeros, (n, p); after phase consensus the same at all agents.
         common: The mean of all X, (n, p).
-        common_sparse: The mean of all sparse X, (n, p).
         total: ||A||_F^2 of all samples.
         residual: The certified residual of the answer.
         weakest: What the weakest component is worth, relative to ||A||_2^2.
@@ -58,7 +57,6 @@ class Found:
     X: Matrix | None = None
     sparse: Matrix | None = None
     common: Matrix | None = None
-    common_sparse: Matrix | None = None
     total: Matrix | None = None
     residual: Matrix | None = None
     weakest: Matrix | None = None

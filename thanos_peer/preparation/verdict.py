@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from thanos_peer.algorithm.accelerated import sparse_point
 from thanos_peer.algorithm.measures import certificate, weakest_component
 from thanos_peer.algorithm.methods import MIXING
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.pooling import Pooled, Sum
-from thanos_peer.algorithm.stiefel import orthonormal_basis, polar
+from thanos_peer.algorithm.solving import FEASIBLE
+from thanos_peer.algorithm.stiefel import infeasibility, orthonormal_basis, polar
 from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
 from thanos_peer.phases import Found, Phase
@@ -34,30 +36,28 @@ class Verdict:
             return []
         (n, p), phases = self._own.shape, list[Phase]()
         if self._is_mixed:
-            phases.append(
-                self._own.sum("consensus", 2 * n * p, 2 * n * p, self._consensus_sum, self._find_consensus)
-            )
+            phases.append(self._own.sum("consensus", n * p, 2 * n * p, self._consensus_sum, self._find_consensus))
         count = n * p + p + 2
         phases.append(self._own.sum("verdict", count, count, self._verdict_sum, self._find_verdict))
         return phases
 
     def _consensus_sum(self, found: Found) -> Pooled:
-        """X and its sparse form: the mean is zero where all are."""
-        return Sum(
-            lambda: np.concatenate([known(found.X).ravel(), known(found.sparse).ravel()]),
-            lambda sums: sums / self._own.d,
-        )
+        """X; the root says which of its entries are zero, and moves the rest to the manifold."""
+
+        def decide(sums: Matrix) -> Matrix:
+            mean = sums / self._own.d
+            Z = np.where(known(found.sparse) == 0, 0.0, mean.reshape(self._own.shape))
+            sparse = sparse_point(Z)
+            return np.concatenate([mean, (Z if sparse is None else sparse).ravel()])
+
+        return Sum(lambda: known(found.X).ravel(), decide)
 
     def _find_consensus(self, found: Found, word: Matrix) -> Found:
         common, sparse = word.reshape(2, *self._own.shape)
-        return replace(found, common=common, common_sparse=sparse)
-
-    def _common_sparse(self, found: Found) -> Matrix:
-        """The answer with exact zeros, as one."""
-        return known(found.sparse if found.common_sparse is None else found.common_sparse)
+        return replace(found, common=common, sparse=sparse)
 
     def _verdict_sum(self, found: Found) -> Pooled:
-        """At the nearest point of the manifold: the gradient of f_i; f_i or, of PCA, what each column captures.
+        """The gradient of f_i at the answer; f_i at the common X or, of PCA, what each of its columns captures.
 
         Of PCA also ||A_i||_F^2, and what the sparse X captures.
         """
@@ -67,10 +67,10 @@ class Verdict:
             worth = np.zeros(self._own.shape[1] + 2)
             if isinstance(f, SparsePCA):
                 worth[:-2] = np.diag(f.captured(nearest))
-                worth[-2:] = f.variance(), np.trace(f.captured(orthonormal_basis(self._common_sparse(found))))
+                worth[-2:] = f.variance(), np.trace(f.captured(orthonormal_basis(known(found.sparse))))
             else:
                 worth[0] = f.value(nearest)
-            return np.concatenate([f.gradient(nearest).ravel(), worth])
+            return np.concatenate([f.gradient(self._answer(found)).ravel(), worth])
 
         return Sum(numbers)
 
@@ -78,22 +78,30 @@ class Verdict:
         """The common X on the manifold: as it is where the method keeps it there."""
         return polar(known(found.common)) if self._is_mixed else known(found.common)
 
+    def _answer(self, found: Found) -> Matrix:
+        """What is certified: the sparse X where it is on the manifold, else the common one."""
+        sparse = known(found.sparse)
+        return sparse if infeasibility(sparse) <= FEASIBLE else self._nearest(found)
+
     def _find_verdict(self, found: Found, sums: Matrix) -> Found:
         n, p = self._own.shape
         G, worth = sums[: n * p].reshape(n, p), sums[n * p :]
         mu = self._own.topology.problem.mu or 0.0
-        nearest, whole = self._nearest(found), regularizer_of(self._own.topology, mu=mu)
+        nearest, answer = self._nearest(found), self._answer(found)
+        whole = regularizer_of(self._own.topology, mu=mu)
         size = self._own.in_units(found, found.size)
         if size is None and self._own.is_pca:  # nobody has looked for ||A||_2^2: as much of it as X captures
-            size = float(np.linalg.eigvalsh(-(nearest.T @ G + G.T @ nearest) / 2)[-1])
-        residual = certificate(nearest, G, whole, size or 1.0).relative
+            size = float(np.linalg.eigvalsh(-(answer.T @ G + G.T @ answer) / 2)[-1])
+        residual = certificate(answer, G, whole, size or 1.0, is_strict=answer is found.sparse).relative
+        if answer is not found.sparse:  # which is told, too, and must not be called converged
+            residual = max(residual, float(infeasibility(known(found.sparse))))
         found = replace(found, residual=np.asarray(residual))
         f = worth[0]
         if self._own.is_pca:
             captured, total, by_sparse = worth[:-2], worth[-2], worth[-1]
             if not total > 0:
                 raise DataFileError(NOTHING_LEFT)
-            weakest = weakest_component(nearest, G, mu, size or 1.0)
+            weakest = weakest_component(answer, G, mu, size or 1.0)
             f, found = -captured.sum() / 2, replace(found, weakest=np.asarray(weakest))
             found = replace(found, explained=captured / total, sparse_explained=by_sparse / total)
         return replace(found, objective=np.asarray(f + whole.value(nearest)))

@@ -319,7 +319,8 @@ class StackedNetwork:
     @property
     def sparse(self) -> Matrix:
         """All of them with exact zeros."""
-        return self._answers()[1][1]
+        found = [each.sparse for each in self._found if each.sparse is not None]
+        return np.array(found) if found else self._answers()[1][1]
 
     @property
     def eta(self) -> Matrix:
