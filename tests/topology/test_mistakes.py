@@ -339,6 +339,19 @@ def test_destiny_takes_no_smoothing():
     assert only_mistake(raw) == 'algorithm.smoothing: leave it out when method = "destiny"'
 
 
+@pytest.mark.parametrize("method", ["auto", "gram", "proximal"])
+@pytest.mark.parametrize(("family", "needed"), [("path", 4), ("star", 2)])
+def test_a_method_by_sums_is_given_the_rounds_of_one_at_least(method, family, needed):
+    raw = raw_topology(family, 5, method="auto")
+    raw["algorithm"] |= {"method": method, "max_rounds": needed}
+    parse(raw, file=FILE)
+    raw["algorithm"]["max_rounds"] -= 1
+    assert only_mistake(raw) == (
+        f"algorithm.max_rounds = {needed - 1}: must be at least {needed}, the rounds of one sum over this network"
+        f', with method = "{method}"'
+    )
+
+
 def test_an_svd_start_needs_data_that_every_peer_can_make():
     raw = put(raw_topology(), "problem.data", {"kind": "files"})
     for i in range(5):

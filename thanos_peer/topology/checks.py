@@ -143,6 +143,17 @@ def mixing_mistakes(graph: Graph) -> Iterator[Mistake]:
         yield Mistake("weights", allowed, has_value=False)
 
 
+def rounds_mistakes(algorithm: Values, d: int, edges: Sequence[Sequence[int]]) -> Iterator[Mistake]:
+    """A method by sums takes whole sums."""
+    rounds, method = algorithm.get("max_rounds"), algorithm.get("method")
+    if rounds is None or rounds >= d or method not in ("auto", *SUMMING):  # no sum takes more rounds than d
+        return
+    needed = Graph.of(d, edges, None).tree.rounds
+    if rounds < needed:
+        allowed = f'must be at least {needed}, the rounds of one sum over this network, with method = "{method}"'
+        yield Mistake("algorithm.max_rounds", allowed, rounds)
+
+
 def problem_mistakes(problem: Values) -> Iterator[Mistake]:
     """p <= n; mu goes with a regularizer."""
     n, p = problem.get("n"), problem.get("p")

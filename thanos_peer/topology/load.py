@@ -237,6 +237,9 @@ def _graph_mistakes(parts: _SoundParts, d: int, edges: list[Any]) -> Iterator[Mi
     found = list(checks.edge_mistakes(d, sound))
     yield from found
     weights = parts.section().get("weights")
-    if isinstance(weights, list) and not found and None not in sound:
+    if found or None in sound:
+        return
+    yield from checks.rounds_mistakes(parts.section("algorithm"), d, edges)
+    if isinstance(weights, list):
         wrong = list(checks.weight_mistakes(d, edges, weights))
         yield from wrong or checks.mixing_mistakes(Graph.of(d, edges, weights))
