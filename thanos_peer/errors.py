@@ -134,6 +134,8 @@ class LocalProtocolError(ProtocolError):
 class RemoteProtocolError(ProtocolError):
     """A neighbor broke it."""
 
+    in_short = "another peer has sent wrong numbers"
+
     def __init__(self, *, neighbor: int | None, k: int | None, what: str) -> None:
         self.neighbor, self.k = neighbor, k
         who = "somebody" if neighbor is None else f"neighbor {neighbor}"

@@ -211,3 +211,23 @@ def test_numbers_of_another_kind_than_is_due_are_refused_and_the_run_goes_on_wit
         assert arrays["X"].tobytes() == network.X[me].tobytes()
     assert json.loads(files.facts.read_text(encoding="utf-8"))["rejected"] >= told > 70
     assert f"; phase size expects {due}" in said(out, me)
+
+
+def test_a_word_that_no_honest_root_says_ends_the_peer_with_the_name_of_who_said_it(tmp_path):
+    topology = write_topology(tmp_path / "net.toml", "path", 3, change=exact("gram"))
+    me, root, out, network = 2, 1, tmp_path / "run", AgentNetwork(build(topology))
+    with puppets_around(topology, me) as puppets:
+        peer, puppet = start_peer(topology, me, out, "--farewell", 0), puppets[root]
+        with ended_afterwards(peer):
+            puppet.say_hello(answered=puppet.wait_for(Hello).life, is_asking=True)
+            while not network.is_done:
+                k, block = network.agents[me].k, network.agents[root].block().as_told_to(me)
+                wait_until(lambda: any(block.k == k for block in puppet.told(Block)), f"round {k}")  # noqa: B023
+                if block.kind == WORD and network.agents[root].phase == "gram":
+                    word = np.frombuffer(block.numbers, dtype="<f8").copy()
+                    word[2] = 0.0
+                    block = block._replace(numbers=word.tobytes())
+                puppet.say(block)
+                network.advance()
+            assert peer.wait(PATIENCE) == 5, said(out, me)
+    assert "neighbor 1, round 3: its word in phase gram cannot be: ||A||_2^2 is 0, not from " in said(out, me)

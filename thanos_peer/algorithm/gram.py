@@ -2,12 +2,13 @@
 
 Every agent gets AA' of all samples, with the same bits, and beside it the answer of the root. Agents on other
 processors would find the same one up to rounding; so that all have the same bits, they take the root's, and each
-looks for itself how far from stationary it is.
+looks for itself whether it is as stationary as the root says.
 """
 
 import numpy as np
 
 from thanos_peer.algorithm import accelerated
+from thanos_peer.algorithm.faults import range_fault, size_fault
 from thanos_peer.algorithm.fixed_point import FixedPoint
 from thanos_peer.algorithm.measures import certificate
 from thanos_peer.algorithm.method import Setup
@@ -28,13 +29,19 @@ class Gram(Solving):
 
     def __init__(self, setup: Setup) -> None:
         assert setup.bound is not None, "it is for sparse PCA"  # noqa: S101
-        self._setup, self._shape = setup, setup.start.shape
-        self.format = FixedPoint.within(2 * setup.bound, setup.d)
+        self._setup, self._shape = setup, (setup.start.shape[0], setup.start.shape[1])
+        self._total, self.bound = setup.bound, 2 * setup.bound  # which is itself a rounded number
+        self.format = FixedPoint.within(self.bound, setup.d)
 
     @classmethod
     def make(cls, setup: Setup) -> "Gram":
         """For agents that have found this."""
         return cls(setup)
+
+    @staticmethod
+    def most(allowed: int) -> int:  # noqa: ARG004
+        """One sum."""
+        return 1
 
     @staticmethod
     def layout(n: int, p: int, *, is_pca: bool) -> Layout:
@@ -73,12 +80,30 @@ class Gram(Solving):
             for each, X in zip(found, answers, strict=True)
         ]
         best = min(range(len(found)), key=worth.__getitem__)
-        how = CONVERGED if found[best].residual <= setup.tolerance else GAVE_UP
-        return state, np.concatenate([[how, found[best].residual, size], answers[best].ravel(), sums])
+        how = self._how(float(found[best].residual), answers[best])
+        word = np.concatenate([[how, found[best].residual, size], answers[best].ravel(), sums])
+        if not self.residual(word) <= SLACK * setup.tolerance:
+            word[0] = GAVE_UP
+        return state, word
 
-    def has_converged(self, word: Matrix) -> bool:
-        """Whether the root says so, and this agent finds nothing else."""
-        return super().has_converged(word) and self.residual(word) <= SLACK * self._setup.tolerance
+    def sum_fault(self, sums: Matrix) -> str | None:
+        """The trace of AA' is known, and no square is negative."""
+        diagonal = sums[np.cumsum(np.arange(1, self._shape[0] + 1)) - 1]
+        return range_fault("the trace of AA'", float(diagonal.sum()), self._total, self._total) or range_fault(
+            "the least square of AA'", float(diagonal.min()), 0.0, self._total
+        )
+
+    def word_fault(self, word: Matrix) -> str | None:
+        """The same; and an answer that has converged is as stationary as that, by this agent's own account."""
+        n, p = self._shape
+        fault = (
+            super().word_fault(word)
+            or self.sum_fault(word[3 + n * p :])
+            or size_fault(float(self.size(word)), self._total, n)
+        )
+        if fault is None and word[0] == CONVERGED:
+            fault = range_fault("the residual", self.residual(word), 0.0, 2 * SLACK * self._setup.tolerance)
+        return fault
 
     def residual(self, word: Matrix) -> float:
         """Of the answer, as this agent finds it with the Gram matrix in hand."""

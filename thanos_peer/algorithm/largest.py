@@ -5,6 +5,7 @@ A maximum is no sum, but the eighth root of a sum of eighth powers is too large 
 
 import numpy as np
 
+from thanos_peer.algorithm.faults import range_fault
 from thanos_peer.algorithm.method import Setup
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.pooling import Layout, Sum
@@ -23,12 +24,27 @@ def largest_of(setup: Setup, total: float) -> float:
     return float((setup.size or 1.0) * total ** (1 / POWER))
 
 
+def norms_fault(setup: Setup, total: float) -> str | None:
+    """What is wrong with the sum."""
+    return largest_fault(setup, largest_of(setup, max(total, 0.0)))
+
+
+def largest_fault(setup: Setup, largest: float) -> str | None:
+    """What is wrong with the bound: ||A_i||_2^2 is from ||A_i||_F^2 / n to ||A_i||_F^2, whose sum is known."""
+    bound, n = setup.bound, setup.start.shape[0]
+    assert bound is not None, "it is for sparse PCA"  # noqa: S101
+    return range_fault("the largest ||A_i||_2^2", largest, bound / (n * setup.d), bound * setup.d ** (1 / POWER))
+
+
 class Largest(Sum):
     """The sum by itself: all agents are told the bound."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(
-            lambda: np.array([share_of_norms(setup)]), lambda sums: np.array([largest_of(setup, sums[0])])
+            lambda: np.array([share_of_norms(setup)]),
+            lambda sums: np.array([largest_of(setup, sums[0])]),
+            sum_fault=lambda sums: norms_fault(setup, float(sums[0])),
+            word_fault=lambda word: largest_fault(setup, float(word[0])),
         )
 
     @staticmethod

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from thanos_peer.algorithm.faults import orthonormal_fault, parts_fault, size_fault
 from thanos_peer.algorithm.fixed_point import FixedPoint
 from thanos_peer.algorithm.method import Smooth
 from thanos_peer.algorithm.pooling import Layout
@@ -40,7 +41,8 @@ class Leading:
 
     def __init__(self, f: Smooth, start: Matrix, bound: float, d: int) -> None:
         self._f, self._start, self._shape = f, start, start.shape
-        self.format = FixedPoint.within(2 * bound, d)  # which is itself a rounded number
+        self._total, self.bound = bound, 2 * bound  # which is itself a rounded number
+        self.format = FixedPoint.within(self.bound, d)
 
     @staticmethod
     def layout(n: int, p: int) -> Layout:
@@ -86,6 +88,22 @@ class Leading:
     def has_converged(self, word: Matrix) -> bool:
         """It always comes to that."""
         return self.is_last(word)
+
+    def sum_fault(self, sums: Matrix) -> str | None:  # noqa: ARG002
+        """Nothing but the bound is known."""
+        return None
+
+    def word_fault(self, word: Matrix) -> str | None:
+        """No eigenvalue is more than the sum of all; vectors are orthonormal, or none where there is no room."""
+        values, Q = self.values(word), self.vectors(word)
+        if word[0] not in (0.0, 1.0):
+            return f"whether it is the last is {word[0]:g}, not 0 or 1"
+        fault = parts_fault("the eigenvalues", values, self._total)
+        if self.is_last(word):
+            fault = fault or size_fault(float(values[0]), self._total, self._shape[0])
+        else:
+            Q = Q[:, Q.any(axis=0) | (np.arange(len(values)) == 0)]
+        return fault or orthonormal_fault("the block of vectors", Q)
 
     def values(self, word: Matrix) -> Matrix:
         """The eigenvalues, largest first: (p,)."""

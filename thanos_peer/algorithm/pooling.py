@@ -6,12 +6,14 @@ all agents have the same bits of it, whatever processor each of them has. With a
 rounds: an agent at depth q speaks to its parent in round h - q, and to its children in round h + q.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from thanos_peer.algorithm.faults import range_fault
 from thanos_peer.algorithm.fixed_point import EXACT, FixedPoint, OutOfRangeError
 from thanos_peer.block import NOTHING, WORD, AgentId, Block, Matrix, bytes_each
 
@@ -29,14 +31,20 @@ class Layout(NamedTuple):
         return bytes_each(self.kind) * self.up + bytes_each(WORD) * self.down
 
 
+class WrongSumError(ValueError):
+    """A sum that no honest agents can have: one of them has sent wrong numbers."""
+
+
 class Pooled(Protocol):
     """A method by sums: one word after the other, until one is the last. Made anew after a restart.
 
     Attributes:
         format: Of the numbers that are summed.
+        bound: What no sum of honest agents exceeds in size; infinite where that is not known.
     """
 
     format: FixedPoint
+    bound: float
 
     def numbers(self, word: Matrix | None) -> Matrix:
         """This agent's own, at what the latest word says; None before the first."""
@@ -53,6 +61,15 @@ class Pooled(Protocol):
     def has_converged(self, word: Matrix) -> bool:
         """Whether it is as good as was asked for."""
 
+    def sum_fault(self, sums: Matrix) -> str | None:
+        """At the root: why honest agents cannot have these sums, some of them infinite; None if they can."""
+
+    def word_fault(self, word: Matrix) -> str | None:
+        """At every agent: why no honest root says this word; None if one may."""
+
+
+Fault: TypeAlias = Callable[[Matrix], str | None]
+
 
 class Sum:
     """One sum: the word is the sums themselves, or what the root makes of them.
@@ -61,15 +78,23 @@ class Sum:
         numbers: This agent's.
         decide: From the sums to the word.
         format: How they are summed.
+        sum_fault: What is wrong with sums; None for nothing.
+        word_fault: What is wrong with a word; None for nothing.
     """
+
+    bound = math.inf
 
     def __init__(
         self,
         numbers: Callable[[], Matrix],
         decide: Callable[[Matrix], Matrix] = lambda sums: sums,
         format_: FixedPoint = EXACT,
+        *,
+        sum_fault: Fault = lambda sums: None,  # noqa: ARG005
+        word_fault: Fault = lambda word: None,  # noqa: ARG005
     ) -> None:
         self._numbers, self._decide, self.format = numbers, decide, format_
+        self.sum_fault, self.word_fault = sum_fault, word_fault
 
     def numbers(self, word: Matrix | None) -> Matrix:  # noqa: ARG002
         """Those."""
@@ -87,7 +112,7 @@ class Sum:
         return True
 
     def has_converged(self, word: Matrix) -> bool:  # noqa: ARG002
-        """Sums are exact."""
+        """There is no tolerance."""
         return True
 
 
@@ -146,13 +171,21 @@ def decide(method: Pooled, state: Any, partial: bytes) -> tuple[Any, Matrix]:
 
     Raises:
         OutOfRangeError: A sum, or what follows from it, is not finite: no word can hold it.
+        WrongSumError: No honest agents can have this sum.
     """
     sums = method.format.decode(partial)
+    _refuse(range_fault("the largest sum", float(np.abs(sums).max()), 0.0, method.bound) or method.sum_fault(sums))
     if np.isfinite(sums).all():
         state, word = method.decide(state, sums)
         if np.isfinite(word).all():
+            _refuse(method.word_fault(word))
             return state, word
     raise OutOfRangeError("the sum over all agents is not finite")
+
+
+def _refuse(fault: str | None) -> None:
+    if fault is not None:
+        raise WrongSumError(fault)
 
 
 def pool_step(method: Pooled, place: Place, r: int, state: PoolState, blocks: Sequence[Block]) -> PoolState:

@@ -4,6 +4,7 @@ The steps are those of `accelerated`. All agents evaluate where the root's word 
 to the last bit, whatever processor each of them has.
 """
 
+import math
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from thanos_peer.algorithm.accelerated import AcceleratedState
 from thanos_peer.algorithm.fixed_point import EXACT, FixedPoint
 from thanos_peer.algorithm.method import Setup
 from thanos_peer.algorithm.pooling import Layout
-from thanos_peer.algorithm.solving import CONVERGED, GAVE_UP, GOES_ON, Solving
+from thanos_peer.algorithm.solving import GOES_ON, Solving
 from thanos_peer.block import Matrix
 
 
@@ -40,8 +41,9 @@ class Proximal(Solving):
     """One iteration is one sum."""
 
     def __init__(self, setup: Setup) -> None:
-        self._setup, self._shape = setup, setup.start.shape
-        self.format = EXACT if setup.bound is None else FixedPoint.within(2 * setup.bound, setup.d)
+        self._setup, self._shape = setup, (setup.start.shape[0], setup.start.shape[1])
+        self.bound = math.inf if setup.bound is None else 2 * setup.bound  # which is itself a rounded number
+        self.format = EXACT if setup.bound is None else FixedPoint.within(self.bound, setup.d)
 
     @classmethod
     def make(cls, setup: Setup) -> "Proximal":
@@ -80,7 +82,7 @@ class Proximal(Solving):
             anew = accelerated.start(setup.restart(int(state.number) + 1), setup.size)
             state = replace(state, **_arrays_of(anew), number=state.number + 1)
             return state, self._word(GOES_ON, state.residual, state)
-        how = CONVERGED if state.best_residual <= setup.tolerance else GAVE_UP
+        how = self._how(float(state.best_residual), state.best)
         return state, np.concatenate([[how, state.best_residual, state.L], state.best.ravel()])
 
     @staticmethod

@@ -21,11 +21,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from thanos_peer.algorithm.faults import FEASIBLE, ROUNDING, range_fault
 from thanos_peer.algorithm.fixed_point import EXACT
-from thanos_peer.algorithm.largest import largest_of, share_of_norms
+from thanos_peer.algorithm.largest import largest_fault, largest_of, norms_fault, share_of_norms
 from thanos_peer.algorithm.method import Method, Received, Sent, Setup
 from thanos_peer.algorithm.polynomial import best_polynomial, factor
-from thanos_peer.algorithm.pooling import Layout
+from thanos_peer.algorithm.pooling import Layout, Sum
 from thanos_peer.algorithm.stiefel import infeasibility, inner, norm, polar, sym, transpose
 from thanos_peer.algorithm.tangent import tangent_step
 from thanos_peer.block import Matrix
@@ -34,15 +35,13 @@ SHRINK = 6.0  # times M/low: how much T rounds shrink disagreement; four times a
 LEVELS = 4  # of alarm
 WATCH = 100  # iterations between two looks of the guard
 SHORTEST = 1 / 8  # of the step that agents begin with
-FEASIBLE = 1e-9  # what is nearer to the manifold than this is left as it is, with its zeros
 
 
-class Agreement:
+class Agreement(Sum):
     """What all agents have to know: one sum of all first gradients, and of powers of the agents' norms."""
 
-    format = EXACT
-
     def __init__(self, setup: Setup) -> None:
+        super().__init__(self._own, self._agree, sum_fault=self._sum_fault, word_fault=self._word_fault)
         self._setup = setup
 
     @staticmethod
@@ -50,15 +49,12 @@ class Agreement:
         """A number and a gradient up; down M, low, the roots for each level, and the mean gradient."""
         return Layout(EXACT.kind, 1 + n * p, 2 + LEVELS * d + n * p)
 
-    def numbers(self, word: Matrix | None) -> Matrix:  # noqa: ARG002
+    def _own(self) -> Matrix:
         """Its share of the norms, and the gradient at the start."""
         setup = self._setup
         return np.concatenate([[share_of_norms(setup)], setup.f.gradient(setup.start).ravel()])
 
-    def begin(self) -> None:
-        """Nothing to remember."""
-
-    def decide(self, state: None, sums: Matrix) -> tuple[None, Matrix]:
+    def _agree(self, sums: Matrix) -> Matrix:
         """M, low and the polynomials."""
         setup, (n, p) = self._setup, self._setup.start.shape
         G = sums[1:].reshape(n, p)
@@ -70,15 +66,34 @@ class Agreement:
         for level, row in enumerate(rows):
             roots = best_polynomial(spectrum, SHRINK * 4**level * M / low)
             row[0], row[1 : 1 + len(roots)] = len(roots), roots
-        return state, np.concatenate([[M, low], rows.ravel(), (G / setup.d).ravel()])
+        return np.concatenate([[M, low], rows.ravel(), (G / setup.d).ravel()])
 
-    def is_last(self, word: Matrix) -> bool:  # noqa: ARG002
-        """The first is."""
-        return True
+    def _sum_fault(self, sums: Matrix) -> str | None:
+        return norms_fault(self._setup, float(sums[0])) or self._gradient_fault(sums[1:])
 
-    def has_converged(self, word: Matrix) -> bool:  # noqa: ARG002
-        """Sums are exact."""
-        return True
+    def _word_fault(self, word: Matrix) -> str | None:
+        """Of M, low, the roots of each level, and the mean gradient."""
+        d, (M, low) = self._setup.d, word[:2].tolist()
+        rows, G = np.split(word[2:], [LEVELS * d])
+        return (
+            largest_fault(self._setup, M / d)
+            or range_fault("low", low, M / d, M)
+            or next((fault for row in rows.reshape(LEVELS, d) if (fault := _roots_fault(row))), None)
+            or self._gradient_fault(d * G)
+        )
+
+    def _gradient_fault(self, G: Matrix) -> str | None:
+        bound = self._setup.bound or 0.0
+        return range_fault("the largest entry of the gradient", float(np.abs(G).max()), 0.0, bound)
+
+
+def _roots_fault(row: Matrix) -> str | None:
+    """What is wrong with a number of roots, fewer than there are entries, and the roots of a polynomial in W."""
+    count = float(row[0])
+    if not (count.is_integer() and 0 <= count < row.size):
+        return f"the number of roots is {count:g}, not a whole one below {row.size}"
+    roots = row[1 : 1 + int(count)]
+    return None if ((roots >= -1 - ROUNDING) & (roots < 1)).all() else "a root is not from -1 to 1"
 
 
 @dataclass(frozen=True)

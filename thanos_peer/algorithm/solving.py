@@ -1,9 +1,11 @@
 """What a main method by sums is: it solves the whole problem, in one sum or in several."""
 
+import math
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
+from thanos_peer.algorithm.faults import FEASIBLE, orthonormal_fault, range_fault
 from thanos_peer.algorithm.method import Setup
 from thanos_peer.algorithm.pooling import Layout, Pooled
 from thanos_peer.algorithm.stiefel import infeasibility, polar
@@ -11,7 +13,7 @@ from thanos_peer.algorithm.traits import Traits
 from thanos_peer.block import Matrix
 
 GOES_ON, CONVERGED, GAVE_UP = 0.0, 1.0, 2.0  # what the first number of a solving word says
-FEASIBLE = 1e-9  # what is nearer to the manifold than this is left as it is, with its zeros
+NEAR = 0.1  # what is not even that near to the manifold has not converged, whatever its residual
 
 
 class Solving(Traits, Pooled, Protocol):
@@ -25,6 +27,8 @@ class Solving(Traits, Pooled, Protocol):
     default_tolerance: ClassVar[float] = 1e-10
     default_rounds: ClassVar[int] = 100_000
     finds_start: ClassVar[bool] = False
+    _setup: Setup
+    _shape: tuple[int, int]
 
     @classmethod
     def make(cls, setup: Setup) -> Self:
@@ -34,6 +38,11 @@ class Solving(Traits, Pooled, Protocol):
     def layout(n: int, p: int, *, is_pca: bool) -> Layout:
         """What is sent."""
 
+    @staticmethod
+    def most(allowed: int) -> int:
+        """How many sums it takes at the most, where so many are allowed."""
+        return allowed
+
     def is_last(self, word: Matrix) -> bool:
         """Whether it holds the answer."""
         return bool(word[0] != GOES_ON)
@@ -41,6 +50,28 @@ class Solving(Traits, Pooled, Protocol):
     def has_converged(self, word: Matrix) -> bool:
         """Whether the residual is below the tolerance."""
         return bool(word[0] == CONVERGED)
+
+    def sum_fault(self, sums: Matrix) -> str | None:  # noqa: ARG002
+        """Nothing but the bound is known."""
+        return None
+
+    def word_fault(self, word: Matrix) -> str | None:
+        """It goes on from the manifold; it has converged near it, with a residual below the tolerance."""
+        how, residual = word[:2].tolist()
+        Z = self.point(word, *self._shape)
+        if how not in (GOES_ON, CONVERGED, GAVE_UP):
+            return f"how it stands is {how:g}, not 0, 1 or 2"
+        if how == CONVERGED and not (residual <= self._setup.tolerance and infeasibility(Z) < 2 * NEAR):
+            return f"it has not converged: the residual is {residual:.3g}, X'X - I {float(infeasibility(Z)):.3g}"
+        return (
+            range_fault("the residual", residual, 0.0, math.inf)
+            or range_fault("the curvature", float(word[2]), 0.0, math.inf)
+            or (orthonormal_fault("the next point", Z) if how == GOES_ON else None)
+        )
+
+    def _how(self, residual: float, Z: Matrix) -> float:
+        """How it stands with an answer."""
+        return CONVERGED if residual <= self._setup.tolerance and infeasibility(Z) < NEAR else GAVE_UP
 
     def residual(self, word: Matrix) -> float:
         """Of the answer."""

@@ -9,7 +9,7 @@ in. What a phase has found is there for those that follow.
 
 from thanos_peer.phases.mixing import Mixing
 from thanos_peer.phases.phase import Arrays, Found, Phase, PhaseEnd, Plan, named_arrays
-from thanos_peer.phases.pooling import Pooling, run_sums, too_large
+from thanos_peer.phases.pooling import Pooling, run_sums
 
 __all__ = [
     "Arrays",
@@ -21,5 +21,4 @@ __all__ = [
     "Pooling",
     "named_arrays",
     "run_sums",
-    "too_large",
 ]

@@ -2,15 +2,18 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from thanos_peer.algorithm.fixed_point import OutOfRangeError
-from thanos_peer.algorithm.pooling import Layout, Place, Pooled, PoolState, decide, pool_step
+from thanos_peer.algorithm.pooling import Layout, Place, Pooled, PoolState, WrongSumError, decide, pool_step
 from thanos_peer.block import NOTHING, WORD, AgentId, Block, Matrix
-from thanos_peer.errors import DataFileError
+from thanos_peer.errors import DataFileError, RemoteProtocolError
 from thanos_peer.phases.phase import Arrays, Form, Found, PhaseEnd, Said, little_endian, named_arrays, with_end
 from thanos_peer.topology.graph import Graph
+
+WHO = "that neighbor, or a peer whose numbers it has passed on, is wrong"
 
 
 class Pooling:
@@ -52,7 +55,7 @@ class Pooling:
             tuple(sorted((*graph.neighbors[agent], agent))),
         )
         self.most = most * self.place.rounds
-        self._found = Found()
+        self._found, self._began = Found(), 0
         self.method: Pooled
 
     @property
@@ -81,9 +84,9 @@ class Pooling:
         sums = rounds // self.place.rounds
         return sums * (self.d - 1) * self.layout.payload
 
-    def enter(self, found: Found, began: int) -> None:  # noqa: ARG002
+    def enter(self, found: Found, began: int) -> None:
         """Make what is summed."""
-        self._found = found
+        self._found, self._began = found, began
         self.method = self.prepare(found)
 
     def start(self) -> PoolState:
@@ -127,14 +130,49 @@ class Pooling:
 
         Raises:
             DataFileError: What the root found is not finite, or this agent's next numbers are too large.
+            RemoteProtocolError: The sums, or the parent's word, are not those of honest agents.
         """
-        with too_large():
-            state = pool_step(self.method, self.place, r % self.place.rounds, state, blocks)
-        if (r + 1) % self.place.rounds == 0:
+        at, place = r % self.place.rounds, self.place
+        with self.refusals(r):
+            state = pool_step(self.method, place, at, state, blocks)
+        if place.depth > 0 and at == place.height + place.depth - 1:
+            self._check_word(r, state.word)
+        if at + 1 == place.rounds:
             is_over = r + 1 >= self.last(r + 1, state)
             own = state.partial if is_over else self.own(state.word)
             state = PoolState(own, state.word, state.root, told=state.word)
         return state, False
+
+    def _check_word(self, r: int, word: Matrix | None) -> None:
+        """Refuse what no honest parent says."""
+        assert word is not None, "the parent has spoken"  # noqa: S101
+        with np.errstate(over="ignore", invalid="ignore"):
+            fault = self.method.word_fault(word)
+        if fault is None and r + self.place.rounds >= self.most and not self.method.is_last(word):
+            fault = "there is to be another sum, but this is the last"
+        if fault is not None:
+            what = f"its word in phase {self.name} cannot be: {fault}; {WHO}"
+            raise RemoteProtocolError(neighbor=self.place.parent, k=self._began + r, what=what)
+
+    def decide(self, r: int, state: Any, partial: bytes) -> tuple[Any, Matrix]:
+        """At the root, for those who see all agents: its next state, and the word."""
+        with self.refusals(r):
+            return decide(self.method, state, partial)
+
+    @contextlib.contextmanager
+    def refusals(self, r: int) -> Iterator[None]:
+        """Say it in the user's words where a sum is beyond double precision, or not one of honest agents."""
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                yield
+        except (OutOfRangeError, np.linalg.LinAlgError) as error:
+            raise DataFileError(
+                f"all samples together are too large for double precision, in phase {self.name}: scale them down, "
+                "unless a peer has sent wrong numbers"
+            ) from error
+        except WrongSumError as error:
+            what = f"the sum of all peers in phase {self.name} cannot be: {error}; one of them is wrong"
+            raise RemoteProtocolError(neighbor=None, k=self._began + r, what=what) from error
 
     def last(self, r: int, state: PoolState) -> int:
         """With the sum whose word is the last."""
@@ -200,16 +238,6 @@ def run_sums(phases: Sequence[Pooling], found: Found) -> Found:
         partial = phases[0].own(word)
         for phase in phases[1:]:
             partial = method.format.add(partial, phase.own(word))
-        with too_large():
-            state, word = decide(method, state, partial)
+        state, word = root.decide(sums * root.place.rounds, state, partial)
         sums += 1
     return root.concluded(found, sums * root.place.rounds, word)
-
-
-@contextlib.contextmanager
-def too_large() -> Iterator[None]:
-    """Say it in the user's words where a sum is beyond double precision."""
-    try:
-        yield
-    except OutOfRangeError as error:
-        raise DataFileError("all samples together are too large for double precision: scale them down") from error

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from thanos_peer.algorithm.faults import range_fault
 from thanos_peer.algorithm.pooling import Pooled, Sum
 from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
@@ -14,6 +15,8 @@ from thanos_peer.samples import name_of
 from thanos_peer.topology.sections import DestinyStart, FileData, LeadingStart
 
 NO_SPREAD = 16 * float(np.finfo(np.float64).eps)  # of its mean: no agent knows a constant any better
+
+LARGEST_COUNT = 2.0**53  # of samples: below it every whole number is a double
 
 
 class Scaling:
@@ -35,13 +38,30 @@ class Scaling:
     def _mean_sum(self, found: Found) -> Pooled:  # noqa: ARG002
         """The count, and the sum of each feature; the root divides."""
         moments = self._own.moments()
+
+        def fault(word: Matrix) -> str | None:
+            is_whole = float(word[0]).is_integer()
+            least = range_fault("the number of samples", float(word[0]), moments.count, LARGEST_COUNT)
+            return least or (None if is_whole else f"the number of samples is {word[0]:g}, not a whole one")
+
         return Sum(
             lambda: np.concatenate([[moments.count], moments.count * moments.mean]),
             lambda sums: np.concatenate([sums[:1], sums[1:] / sums[0]]),
+            sum_fault=fault,
+            word_fault=fault,
         )
 
     def _spread_sum(self, found: Found) -> Pooled:
-        return Sum(lambda: self._own.moments().squares_about(found.mean))
+        """The squares about the mean, each at least this agent's own."""
+        moments = self._own.moments()
+
+        def fault(word: Matrix) -> str | None:
+            own = moments.squares_about(found.mean)
+            worst = int(np.argmin(word - own))
+            what = f"the sum of squares of feature {worst} (counted from 0)"
+            return range_fault(what, float(word[worst]), float(own[worst]), np.inf)
+
+        return Sum(lambda: moments.squares_about(found.mean), word_fault=fault)
 
     def _find_spread(self, found: Found, squares: Matrix) -> Found:
         variance = np.maximum(squares / known(found.count), 0.0)
@@ -59,8 +79,14 @@ class Scaling:
         return replace(found, variance=variance)
 
     def _size_sum(self, found: Found) -> Pooled:
-        f = self._own.pca(found)
-        return Sum(lambda: np.array([f.lipschitz(), f.variance()]))
+        f, n = self._own.pca(found), self._own.shape[0]
+
+        def fault(word: Matrix) -> str | None:
+            size, total = word.tolist()
+            least = range_fault("||A||_F^2", total, f.variance(), np.inf)
+            return least or range_fault("the sum of all ||A_i||_2^2", size, total / n, total)
+
+        return Sum(lambda: np.array([f.lipschitz(), f.variance()]), sum_fault=fault, word_fault=fault)
 
     def _find_size(self, found: Found, sums: Matrix) -> Found:
         """The sum of all ||A_i||_2^2, a bound of ||A||_2^2, which the leading vectors replace by the thing itself.

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from thanos_peer.algorithm.faults import orthonormal_fault, parts_fault, range_fault
 from thanos_peer.algorithm.leading import Leading
 from thanos_peer.algorithm.method import Setup
 from thanos_peer.algorithm.pooling import Pooled, Sum
@@ -91,13 +92,22 @@ class Start:
 
     def _rotation_sum(self, found: Found) -> Pooled:
         basis = polar(known(found.start))
-        p = self._own.shape[1]
+        p, total = self._own.shape[1], self._own.in_units(found, found.total) or 0.0
 
         def decide(sums: Matrix) -> Matrix:
             vectors, values = leading_vectors(basis, sums.reshape(p, p), start_of(self._own.topology), tie=TIE)
             return np.concatenate([values, vectors.ravel()])
 
-        return Sum(lambda: self._own.pca(found).captured(basis).ravel(), decide)
+        def sum_fault(sums: Matrix) -> str | None:
+            return range_fault("the largest entry of X'AA'X", float(np.abs(sums).max()), 0.0, total)
+
+        def word_fault(word: Matrix) -> str | None:
+            values, vectors = word[:p], word[p:].reshape(self._own.shape)
+            fault = parts_fault("the eigenvalues", values, total) or orthonormal_fault("the start", vectors)
+            return fault or (None if values[0] > 0 else "no eigenvalue is positive")
+
+        own = self._own.pca(found)
+        return Sum(lambda: own.captured(basis).ravel(), decide, sum_fault=sum_fault, word_fault=word_fault)
 
     def _find_rotation(self, found: Found, word: Matrix) -> Found:
         p = self._own.shape[1]

@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 
 from thanos_peer.algorithm.accelerated import sparse_point
+from thanos_peer.algorithm.faults import ROUNDING, parts_fault, range_fault
 from thanos_peer.algorithm.measures import certificate, weakest_component
 from thanos_peer.algorithm.methods import MIXING
+from thanos_peer.algorithm.mixing import BLOW_UP
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.pooling import Pooled, Sum
 from thanos_peer.algorithm.solving import FEASIBLE
-from thanos_peer.algorithm.stiefel import infeasibility, orthonormal_basis, polar
+from thanos_peer.algorithm.stiefel import infeasibility, norm, orthonormal_basis, polar
 from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
 from thanos_peer.phases import Found, Phase
@@ -43,14 +45,25 @@ class Verdict:
 
     def _consensus_sum(self, found: Found) -> Pooled:
         """X; the root says which of its entries are zero, and moves the rest to the manifold."""
+        n, p = self._own.shape
 
         def decide(sums: Matrix) -> Matrix:
             mean = sums / self._own.d
-            Z = np.where(known(found.sparse) == 0, 0.0, mean.reshape(self._own.shape))
+            Z = np.where(known(found.sparse) == 0, 0.0, mean.reshape(n, p))
             sparse = sparse_point(Z)
             return np.concatenate([mean, (Z if sparse is None else sparse).ravel()])
 
-        return Sum(lambda: known(found.X).ravel(), decide)
+        def fault(word: Matrix) -> str | None:
+            return range_fault(
+                "the norm of X", float(norm(word[: n * p].reshape(n, p))), 0.0, BLOW_UP * np.sqrt(p)
+            )
+
+        return Sum(
+            lambda: known(found.X).ravel(),
+            decide,
+            sum_fault=lambda sums: fault(sums / self._own.d),
+            word_fault=fault,
+        )
 
     def _find_consensus(self, found: Found, word: Matrix) -> Found:
         common, sparse = word.reshape(2, *self._own.shape)
@@ -72,7 +85,25 @@ class Verdict:
                 worth[0] = f.value(nearest)
             return np.concatenate([f.gradient(self._answer(found)).ravel(), worth])
 
-        return Sum(numbers)
+        def fault(sums: Matrix) -> str | None:
+            return self._verdict_fault(found, sums)
+
+        return Sum(numbers, sum_fault=fault, word_fault=fault)
+
+    def _verdict_fault(self, found: Found, sums: Matrix) -> str | None:
+        """Of PCA: ||A||_F^2 is known or at least this agent's own, and nothing captures more."""
+        if not self._own.is_pca:
+            return None
+        G, captured, (total, by_sparse) = np.split(sums, [-self._own.shape[1] - 2, -2])
+        least, most = self._own.pca(found).variance(), np.inf
+        if found.total is not None:
+            least = most = self._own.in_units(found, found.total) or 0.0
+        return (
+            range_fault("||A||_F^2", total, least, most)
+            or parts_fault("what the columns capture", captured, total)
+            or range_fault("what the sparse columns capture", by_sparse, -ROUNDING * total, total)
+            or range_fault("the largest entry of the gradient", float(np.abs(G).max()), 0.0, total)
+        )
 
     def _nearest(self, found: Found) -> Matrix:
         """The common X on the manifold: as it is where the method keeps it there."""

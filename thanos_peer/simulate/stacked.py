@@ -16,11 +16,10 @@ from thanos_peer.agent import as_sent
 from thanos_peer.algorithm.method import Method, Sent, Smooth, Term
 from thanos_peer.algorithm.mixing import divergence, has_sound_numbers
 from thanos_peer.algorithm.objectives import SparsePCA
-from thanos_peer.algorithm.pooling import decide
 from thanos_peer.algorithm.stiefel import norm
 from thanos_peer.block import Matrix
 from thanos_peer.convergence import Convergence, of_findings
-from thanos_peer.phases import Found, Mixing, PhaseEnd, Pooling, named_arrays, too_large
+from thanos_peer.phases import Found, Mixing, PhaseEnd, Pooling, named_arrays
 from thanos_peer.problem import Instance
 from thanos_peer.topology import Topology
 from thanos_peer.topology.graph import Graph
@@ -212,8 +211,7 @@ class _PoolingRun:
         method, partial = self._root.method, self._own[0]
         for own in self._own[1:]:
             partial = method.format.add(partial, own)
-        with too_large():
-            self._state, self._word = decide(method, self._state, partial)
+        self._state, self._word = self._root.decide(self.r - 1, self._state, partial)
         if not self.is_over:
             self._own = [phase.own(self._word) for phase in self._phases]
 
