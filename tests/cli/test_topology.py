@@ -137,10 +137,11 @@ def test_check_prints_what_follows_from_the_file(new):
 def test_check_says_up_to_which_n_the_gram_matrix_is_cheaper_and_auto_goes_by_it(new, p):
     said = facts_of(new("path", "-d", 3, "--p", p, "--method", "auto"))["gram sends less"]
     largest = int(re.search(r"up to n = (\d+) with", said)[1])
-    for n, method in ((largest, "gram"), (largest + 1, "proximal")):
+    for n, method, rounds in ((largest, "gram", 2), (largest + 1, "proximal", 100_000)):
         file = new("path", "-d", 3, "--n", n, "--p", p, "--method", "auto", name=f"{n}.toml")
         facts = facts_of(file)
-        assert facts["algorithm"] == f"{method}, at most 100000 rounds, tolerance 0.001"
+        assert facts["algorithm"] == f"{method}, at most {rounds} rounds, tolerance 0.001"
+        assert facts["phases"].split(", ")[-1] == (f"{method} 2" if rounds == 2 else f"{method} up to {rounds}")
         assert facts["gram sends less"].endswith(
             f'up to n = {largest} with p = {p}; method = "auto" takes {method}'
         )

@@ -91,7 +91,7 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
             give_up=launch.give_up,
             survive=launch.survive,
         ) as cluster,
-        Progress("run", topology.max_rounds, silent=launch.quiet) as progress,
+        Progress("run", outline(topology).most, silent=launch.quiet) as progress,
     ):
         parting: Parting | None = None
         is_running, looked_at, first_seen = True, began, None

@@ -14,6 +14,7 @@ from thanos_peer.cli.methods import METHOD
 from thanos_peer.cli.paths import PATH
 from thanos_peer.cli.progress import Progress
 from thanos_peer.cli.start import ALLOW_CODE
+from thanos_peer.preparation import outline
 from thanos_peer.problem import Instance, build
 from thanos_peer.results import RunDirectory, summarize
 from thanos_peer.simulate import AgentNetwork, Ending, Network, StackedNetwork, ending_of, measure, prepare, run
@@ -115,7 +116,7 @@ def simulate_command(
     interrupt.listen()
     with RunDirectory(out, topology, engine=engine) as directory:
         began, network = time.monotonic(), ENGINES[engine](instance)
-        with Progress("simulate", topology.max_rounds, silent=quiet) as progress:
+        with Progress("simulate", outline(topology).most, silent=quiet) as progress:
             prepare(network, should_stop=lambda: interrupt.is_asked, on_phase=progress.show_phase)
             prepared, solved = time.monotonic(), None
             if reference and not network.is_preparing:

@@ -174,8 +174,7 @@ def facts(topology: Topology) -> dict[str, str]:
         "tree": f"root {graph.tree.root}, height {graph.tree.height}: a sum takes {graph.tree.rounds} rounds",
         "rounds to consensus": "{} to shrink disagreement by 1e-6, {} by 1e-15".format(*rounds),
         "problem": f"{own}n = {problem.n}, p = {problem.p}{mu}, data: {problem.data.kind}",
-        "algorithm": f"{topology.method}{preset}, at most {topology.max_rounds} rounds, "
-        f"tolerance {topology.tolerance:g}",
+        "algorithm": f"{topology.method}{preset}, at most {plan.most} rounds, tolerance {topology.tolerance:g}",
         **_precision(topology),
         "phases": ", ".join(map(_rounds_of, plan.phases)),
         **predictions(topology),

@@ -153,6 +153,11 @@ class Plan(NamedTuple):
     main: int
 
     @property
+    def most(self) -> int:
+        """The largest number of rounds of the main phase."""
+        return self.phases[self.main].most
+
+    @property
     def forms(self) -> frozenset[Form]:
         """What blocks may carry in any of them."""
         return frozenset[Form]().union(*(phase.forms for phase in self.phases))

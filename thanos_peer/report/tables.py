@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from thanos_peer.algorithm.methods import MIXING
 from thanos_peer.block import Matrix
+from thanos_peer.preparation import outline
 from thanos_peer.report.html import Html, element, join
 from thanos_peer.report.reading import Run
 from thanos_peer.results import Summary
@@ -166,7 +167,7 @@ def origin_rows(run: Run) -> list[Row]:
         "Digest": topology.digest,
         "Problem": f"n = {problem.n}, p = {problem.p}, regularizer {problem.regularizer}{weight}",
         "Data": problem.data.kind,
-        "Algorithm": f"{_method(topology)}, at most {topology.max_rounds:,} rounds, "
+        "Algorithm": f"{_method(topology)}, at most {outline(topology).most:,} rounds, "
         f"tolerance {topology.tolerance:g}",
         "Versions": ", ".join(f"{name} {version}" for name, version in described.versions.items()),
     }
