@@ -2,16 +2,23 @@
 
 A number v becomes trunc(v / 2^last) modulo 2^bits. Sums are taken modulo 2^bits too, so that masks which cancel
 may be added on the way. Nothing wraps: `encode` refuses what could.
+
+Each number is a row of 64-bit digits, the lowest first, and all rows are worked on at once.
 """
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from thanos_peer.block import Matrix
 
 _MANTISSA = 53  # bits of a double
+_DIGIT = 64  # bits
+_LEAST = -1022  # exponent of the smallest double that has all its bits
+_LITTLE = np.dtype("<u8")
+_Digits = NDArray[np.uint64]
 
 
 class OutOfRangeError(ValueError):
@@ -20,7 +27,7 @@ class OutOfRangeError(ValueError):
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """A format: how many bits a number has, and the exponent of the last of them."""
+    """A format: how many bits a number has, a multiple of 64, and the exponent of the last of them."""
 
     bits: int
     last: int
@@ -53,43 +60,88 @@ class FixedPoint:
         if not (np.abs(flat) < limit).all():
             worst = flat[int(np.argmax(np.where(np.isfinite(flat), np.abs(flat), np.inf)))]
             raise OutOfRangeError(f"{worst:.3g} is not below {limit:.3g}")
-        mantissas, exponents = np.frexp(flat)
-        whole = np.ldexp(mantissas, _MANTISSA).astype(np.int64).tolist()
-        shifts = (exponents - _MANTISSA - self.last).tolist()
-        return b"".join(self._packed(_shifted(number, shift)) for number, shift in zip(whole, shifts, strict=True))
+        mantissas, exponents = np.frexp(np.abs(flat))
+        whole = np.ldexp(mantissas, _MANTISSA).astype(np.uint64)
+        shifts = exponents.astype(np.int64) - (_MANTISSA + self.last)
+        whole >>= np.clip(-shifts, 0, _DIGIT - 1).astype(np.uint64)  # what is below the last bit is cut off
+        digits = np.zeros((flat.size, self.bits // _DIGIT + 1), dtype=np.uint64)  # and one more, for what moves up
+        at, by = np.divmod(np.maximum(shifts, 0), _DIGIT)
+        at, rows = np.where(whole > 0, at, 0), np.arange(flat.size)
+        digits[rows, at], digits[rows, at + 1] = _moved_up(whole, by)
+        return self._packed(_negated(digits, flat < 0)[:, :-1])
 
     def add(self, one: bytes, other: bytes) -> bytes:
         """The sums of two lists of numbers."""
-        pairs = zip(self._unsigned(one), self._unsigned(other), strict=True)
-        return b"".join(self._packed(a + b) for a, b in pairs)
+        if len(one) != len(other):
+            raise ValueError(f"{len(one)} bytes cannot be added to {len(other)}")
+        digits, others = self._digits(one).copy(), self._digits(other)
+        carry = np.zeros(len(digits), dtype=np.uint64)
+        for at in range(digits.shape[1]):
+            digits[:, at] += carry
+            wraps = digits[:, at] < carry
+            digits[:, at] += others[:, at]
+            carry[:] = wraps | (digits[:, at] < others[:, at])
+        return self._packed(digits)
 
     def decode(self, sums: bytes) -> Matrix:
         """The nearest doubles, flat; infinite where a sum is beyond them."""
-        half, whole = 1 << (self.bits - 1), 1 << self.bits
-        signed = (number - whole if number >= half else number for number in self._unsigned(sums))
-        return np.array([_nearest(number, self.last) for number in signed])
+        digits = self._digits(sums)
+        is_negative = digits[:, -1] >> np.uint64(_DIGIT - 1) > 0
+        leading, exponents = _leading_digit(_negated(digits, is_negative))
+        exponents += self.last
+        rounded = leading.astype(np.float64)
+        with np.errstate(over="ignore"):
+            found: Matrix = np.ldexp(np.where(is_negative, -rounded, rounded), exponents)
+        for row in np.flatnonzero(exponents + _DIGIT <= _LEAST):  # these would be rounded twice
+            number = int.from_bytes(self._packed(digits[row]), "little", signed=True)
+            found[row] = number / (1 << -self.last)  # of whole numbers: correctly rounded
+        return found
 
-    def _packed(self, number: int) -> bytes:
-        return (number % (1 << self.bits)).to_bytes(self.size, "little")
+    def _packed(self, digits: _Digits) -> bytes:
+        return digits.astype(_LITTLE, copy=False).tobytes()
 
-    def _unsigned(self, raw: bytes) -> list[int]:
-        return [int.from_bytes(raw[at : at + self.size], "little") for at in range(0, len(raw), self.size)]
+    def _digits(self, raw: bytes) -> _Digits:
+        return np.frombuffer(raw, dtype=_LITTLE).astype(np.uint64, copy=False).reshape(-1, self.bits // _DIGIT)
 
 
 EXACT = FixedPoint(2112, -1074)  # every double as it is, and the sum of up to 2^12 of them
 
 
-def _shifted(number: int, shift: int) -> int:
-    if shift >= 0:
-        return number << shift
-    return number >> -shift if number >= 0 else -(-number >> -shift)
+def _moved_up(digit: _Digits, by: NDArray[np.int64]) -> tuple[_Digits, _Digits]:
+    """A digit moved up by 0 to 63 bits: what stays, and what goes to the next one."""
+    amount = by.astype(np.uint64)
+    return digit << amount, (digit >> np.uint64(1)) >> (np.uint64(_DIGIT - 1) - amount)
 
 
-def _nearest(number: int, exponent: int) -> float:
-    """number 2^exponent, rounded once."""
-    try:
-        if exponent >= 0:
-            return float(number << exponent)
-        return number / (1 << -exponent)  # of whole numbers: correctly rounded
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
+def _negated(digits: _Digits, which: NDArray[np.bool_]) -> _Digits:
+    """The same rows, with the sign of some changed: all bits turned, and one more."""
+    turned = digits ^ np.where(which, ~np.uint64(0), np.uint64(0))[:, None]
+    carry = which.astype(np.uint64)
+    for at in range(digits.shape[1]):
+        turned[:, at] += carry
+        carry &= turned[:, at] == 0
+    return turned
+
+
+def _leading_digit(size: _Digits) -> tuple[_Digits, NDArray[np.int64]]:
+    """The 64 bits from the highest one on, and the exponent of the last of them.
+
+    Where any bit below them is set, so is the last of them: rounded to 53 bits, they are the whole rounded once.
+    """
+    size = np.pad(size, ((0, 0), (2, 0)))  # so that two digits are below every one
+    rows, top = np.arange(len(size)), np.maximum(2, size.shape[1] - 1 - np.argmax(size[:, ::-1] != 0, axis=1))
+    has_more = np.logical_or.accumulate(size != 0, axis=1)[rows, top - 2]
+    zeros = _leading_zeros(size[rows, top])
+    first, _ = _moved_up(size[rows, top], zeros)
+    rest, second = _moved_up(size[rows, top - 1], zeros)
+    return first | second | (has_more | (rest != 0)), _DIGIT * (top - 2) - zeros
+
+
+def _leading_zeros(digit: _Digits) -> NDArray[np.int64]:
+    """How many zero bits are above the highest one; 63 for zero."""
+    zeros, rest = np.zeros(digit.shape, dtype=np.int64), digit.copy()
+    for bits in (32, 16, 8, 4, 2, 1):
+        is_clear = rest >> np.uint64(_DIGIT - bits) == 0
+        zeros += bits * is_clear
+        rest = np.where(is_clear, rest << np.uint64(bits), rest)
+    return zeros
