@@ -3,7 +3,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from thanos_peer.algorithm import accelerated, reference
+from thanos_peer.algorithm import accelerated, reference, search
 from thanos_peer.algorithm.measures import certificate
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.regularizers import L1, L21, Zero
@@ -78,6 +78,12 @@ def evaluate(state, f, g):
     return accelerated.tell(state, f.gradient(state.Y), f.value(state.Y), g)
 
 
+def solve(f, g, X0, *, lipschitz=None, tolerance=1e-12, max_iterations=search.MOST):
+    """The best of a whole search."""
+    found = search.go_on(search.begin(X0, lipschitz), f, g, tolerance, max_iterations)
+    return replace(found, Z=found.best, residual=found.least)
+
+
 def step_by_hand(f, g, X):
     """The tangent step by the multiplier iteration alone, with steps that show an error in the curvature bound."""
     L, M, Z = f.lipschitz(), np.zeros((X.shape[1],) * 2), X
@@ -104,7 +110,7 @@ def test_the_papers_problem_takes_fewer_than_60_evaluations_to_a_gap_of_1e_8(g, 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_reference_solver_agrees_that_the_point_is_stationary(g, seed):
     f, X0 = paper_problem(seed)
-    X, _ = accelerated.answer(accelerated.solve(f, g, X0, lipschitz=f.lipschitz()))
+    X, _ = accelerated.answer(solve(f, g, X0, lipschitz=f.lipschitz()))
     there = reference.solve(f, g, X, lipschitz=f.lipschitz())
     assert there.is_precise
     apart = rotation_distance(there.X, X) if isinstance(g, L21) else np.linalg.norm(there.X - X)
@@ -116,7 +122,7 @@ def test_the_reference_solver_agrees_that_the_point_is_stationary(g, seed):
 def test_from_the_same_start_the_reference_solver_ends_with_the_same_value(seed):
     f, X0 = paper_problem(seed)
     g = L21(0.1)
-    X, _ = accelerated.answer(accelerated.solve(f, g, X0, lipschitz=f.lipschitz()))
+    X, _ = accelerated.answer(solve(f, g, X0, lipschitz=f.lipschitz()))
     there = reference.solve(f, g, X0, lipschitz=f.lipschitz())
     assert f.value(X) + g.value(X) == pytest.approx(f.value(there.X) + g.value(there.X), abs=1e-10)
 
@@ -127,7 +133,7 @@ def test_without_a_regularizer_it_finds_the_leading_singular_vectors(n, p, is_kn
     rng = np.random.default_rng(n)
     f = SparsePCA(data("even", n, 3 * n, rng))
     X0 = random_point(n, p, rng)
-    state = accelerated.solve(f, Zero(), X0, lipschitz=f.lipschitz() if is_known else None)
+    state = solve(f, Zero(), X0, lipschitz=f.lipschitz() if is_known else None)
     assert state.residual <= 1e-12
     assert rotation_distance(accelerated.answer(state)[0], f.leading(p)) < 1e-8
 
@@ -138,7 +144,7 @@ def test_without_a_regularizer_it_finds_the_leading_singular_vectors(n, p, is_kn
 def test_every_problem_ends_with_orthonormal_columns_exact_zeros_and_a_certificate(kind, g, n, m, p):
     rng = np.random.default_rng([n, m, p])
     f, X0 = SparsePCA(data(kind, n, m, rng)), random_point(n, p, rng)
-    state = accelerated.solve(f, g, X0, lipschitz=f.lipschitz(), tolerance=1e-11)
+    state = solve(f, g, X0, lipschitz=f.lipschitz(), tolerance=1e-11)
     X, sparse = accelerated.answer(state)
     found = certificate(sparse, f.gradient(sparse), g, f.lipschitz())
     assert state.residual <= 1e-11
@@ -155,8 +161,8 @@ def test_the_unit_of_the_data_does_not_matter(unit, is_known):
     f, X0 = paper_problem(1)
     other = SparsePCA(unit * f.A)
     bounds = (f.lipschitz(), other.lipschitz()) if is_known else (None, None)
-    plain = accelerated.solve(f, L1(0.1), X0, lipschitz=bounds[0])
-    scaled = accelerated.solve(other, L1(0.1 * unit**2), X0, lipschitz=bounds[1])
+    plain = solve(f, L1(0.1), X0, lipschitz=bounds[0])
+    scaled = solve(other, L1(0.1 * unit**2), X0, lipschitz=bounds[1])
     assert scaled.residual <= 1e-12
     assert np.abs(plain.Z - scaled.Z).max() < 1e-9
 
@@ -166,7 +172,7 @@ def test_the_unit_of_the_data_does_not_matter(unit, is_known):
 def test_an_objective_that_is_not_quadratic_needs_no_lipschitz_constant(g, make):
     rng = np.random.default_rng(4)
     f, X0 = make(rng.standard_normal((8, 30))), random_point(8, 2, rng)
-    state = accelerated.solve(f, g, X0, tolerance=1e-10, max_iterations=5000)
+    state = solve(f, g, X0, tolerance=1e-10, max_iterations=5000)
     X, _ = accelerated.answer(state)
     assert state.residual <= 1e-10
     assert f.value(X) + g.value(X) < f.value(X0) + g.value(X0)
@@ -177,14 +183,14 @@ def test_an_objective_that_is_not_quadratic_needs_no_lipschitz_constant(g, make)
 def test_a_linear_objective_is_solved_by_the_polar_factor(lipschitz):
     rng = np.random.default_rng(3)
     C = rng.standard_normal((9, 3))
-    state = accelerated.solve(Linear(C), Zero(), random_point(9, 3, rng), lipschitz=lipschitz, tolerance=1e-11)
+    state = solve(Linear(C), Zero(), random_point(9, 3, rng), lipschitz=lipschitz, tolerance=1e-11)
     assert np.abs(accelerated.answer(state)[0] - polar(-C)).max() < 1e-9
 
 
 @pytest.mark.parametrize("wrong", [1e-9, 1e-3, 1e3, 1e9])
 def test_a_curvature_bound_that_is_far_off_is_soon_corrected(wrong):
     f, X0 = paper_problem(2)
-    state = accelerated.solve(f, L21(0.1), X0)
+    state = solve(f, L21(0.1), X0)
     off = replace(evaluate(accelerated.start(X0), f, L21(0.1)), L=np.array(wrong))
     for _ in range(int(state.iterations) + 30):
         off = evaluate(off, f, L21(0.1))
@@ -195,7 +201,7 @@ def test_a_curvature_bound_that_is_far_off_is_soon_corrected(wrong):
 def test_a_point_where_the_gradient_is_zero_is_a_start_like_any_other():
     X0 = np.eye(6)[:, :2]
     f = SparsePCA(np.eye(6)[:, 3:5] * [1.0, 0.5])
-    state = accelerated.solve(f, Zero(), X0)  # a maximum of f, and so stationary
+    state = solve(f, Zero(), X0)  # a maximum of f, and so stationary
     assert state.residual <= 1e-12
     assert (accelerated.answer(state)[0] == X0).all()
 
@@ -203,7 +209,7 @@ def test_a_point_where_the_gradient_is_zero_is_a_start_like_any_other():
 def test_a_regularizer_without_a_derivative_gets_the_same_answer():
     f, X0 = paper_problem(3)
     g = L1(0.1)
-    own, shipped = (accelerated.solve(f, h, X0, lipschitz=f.lipschitz()) for h in (Own(g), g))
+    own, shipped = (solve(f, h, X0, lipschitz=f.lipschitz()) for h in (Own(g), g))
     assert own.residual <= 1e-12
     assert np.abs(own.Z - shipped.Z).max() < 1e-9
 
@@ -235,14 +241,14 @@ def test_before_convergence_the_answer_still_has_orthonormal_columns():
 
 def test_what_was_not_reached_is_said():
     f, X0 = paper_problem(1)
-    state = accelerated.solve(f, L21(0.1), X0, lipschitz=f.lipschitz(), max_iterations=5)
+    state = solve(f, L21(0.1), X0, lipschitz=f.lipschitz(), max_iterations=5)
     assert state.iterations == 5
     assert state.residual > 1e-6
 
 
 def test_a_tolerance_below_rounding_ends_the_loop_all_the_same():
     f, X0 = paper_problem(1)
-    state = accelerated.solve(f, L21(0.1), X0, lipschitz=f.lipschitz(), tolerance=0.0)
+    state = solve(f, L21(0.1), X0, lipschitz=f.lipschitz(), tolerance=0.0)
     assert state.residual < 1e-13
     assert state.iterations < 10_000
 

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from cli.commands import call
 
+from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.problem import build
+from thanos_peer.simulate import StackedNetwork
 from thanos_peer.topology import families, load
 
 PEERS = {"grid": 12, "torus": 12, "geometric": 10}
@@ -122,10 +125,6 @@ def test_check_prints_what_follows_from_the_file(new):
     assert facts["messages per round"] == "6"
     assert facts["tree"] == "root 1, height 2: a sum takes 4 rounds"
     assert facts["phases"] == "thanos up to 3000"
-    assert facts["thanos sends"] == f"{6 * 2 * 6 * 2 * 8:,} bytes a round"  # X and D both ways over three edges
-    steps, gram = 3 * (13 * 16 + 15 * 8), 3 * (21 * 16 + (15 + 21) * 8)  # whole numbers up, a word down
-    assert facts["proximal sends"] == f"{steps:,} bytes in 4 rounds an iteration, 100 of which are typical"
-    assert facts["gram sends"] == f"{gram:,} bytes in 4 rounds, once"
     rounds = [int(np.ceil(np.log(factor) / np.log(lambda_))) for factor in (1e-6, 1e-15)]
     assert facts["rounds to consensus"] == "{} to shrink disagreement by 1e-6, {} by 1e-15".format(*rounds)
     assert facts["problem"] == "n = 6, p = 2, l1 with mu = 0.1, data: synthetic"
@@ -133,18 +132,56 @@ def test_check_prints_what_follows_from_the_file(new):
     assert facts["Condition 1 asks for"].startswith("beta > ")
 
 
+def test_check_says_what_each_method_that_suits_the_file_sends_in_all_its_phases(new):
+    facts = facts_of(new("path", "-d", 4, "--samples", 40))
+    size = 3 * 2 * (264 + 8)  # over three edges: two whole numbers up, a word down
+    steps, gram = 3 * (13 * 16 + 15 * 8), 3 * (21 * 16 + (15 + 21) * 8)
+    assert facts["proximal sends"] == (
+        f"{4 * 39:,} rounds, {size + 38 * steps:,} bytes: 38 sums of proximal, as is typical"
+    )
+    assert facts["gram sends"] == f"8 rounds, {size + gram:,} bytes: 1 sum of gram, as is typical"
+    each = 6 * 2 * 6 * 2 * 8  # X and D both ways
+    assert facts["thanos sends"] == f"at most 3,000 rounds, {3000 * each:,} bytes: {each:,} bytes a round"
+    assert facts["proximal-tracking sends"].startswith("at most 100,008 rounds, ")
+    assert {f"{name} sends" for name in (*SUMMING, *MIXING) if name != "destiny"} <= set(facts)
+    assert "destiny sends" not in facts  # it is for problems without a regularizer
+
+
+def test_check_reckons_with_the_sums_for_the_start_which_gram_does_not_need(new):
+    file = new("path", "-d", 3, "--n", 40, "--method", "auto")
+    facts = facts_of(file)
+    assert facts["proximal sends"].endswith("11 sums of proximal, 10 of leading, as is typical")
+    assert "leading" not in facts["gram sends"]
+    network = StackedNetwork(build(load(file)))
+    while not network.is_done:
+        network.advance()
+    used, payload = sum(network.rounds_by_phase.values()), network.payload_sent
+    assert facts["gram sends"].startswith(f"{used:,} rounds, {payload:,} bytes: ")
+
+
+def test_check_says_what_methods_send_for_an_objective_of_ones_own(new):
+    file = new("path", "-d", 3, "--method", "proximal", "--n", 6, "--p", 2)
+    put(file, "p = 2", 'p = 2\nobjective = "some:Class"')
+    put(file, '{ kind = "leading" }', '{ kind = "random", seed = 1 }')
+    facts = facts_of(file)
+    assert facts["proximal sends"].endswith("21 sums of proximal, as is typical")
+    assert "thanos sends" in facts
+    assert "gram sends" not in facts
+
+
 @pytest.mark.parametrize("p", [1, 2])
-def test_check_says_up_to_which_n_the_gram_matrix_is_cheaper_and_auto_goes_by_it(new, p):
-    said = facts_of(new("path", "-d", 3, "--p", p, "--method", "auto"))["gram sends less"]
-    largest = int(re.search(r"up to n = (\d+) with", said)[1])
-    for n, method, rounds in ((largest, "gram", 2), (largest + 1, "proximal", 100_000)):
-        file = new("path", "-d", 3, "--n", n, "--p", p, "--method", "auto", name=f"{n}.toml")
+@pytest.mark.parametrize("mu", [0.1, 0.01])
+def test_check_says_up_to_which_n_the_gram_matrix_is_cheaper_and_auto_goes_by_it(new, p, mu):
+    said = facts_of(new("path", "-d", 3, "--p", p, "--mu", mu, "--method", "auto"))["gram sends less"]
+    largest = int(re.search(r"^up to n = (\d+) with", said)[1])
+    for n, method in ((largest, "gram"), (largest + 1, "proximal")):
+        file = new("path", "-d", 3, "--n", n, "--p", p, "--mu", mu, "--method", "auto", name=f"{n}.toml")
         facts = facts_of(file)
-        assert facts["algorithm"] == f"{method}, at most {rounds} rounds, tolerance 0.001"
-        assert facts["phases"].split(", ")[-1] == (f"{method} 2" if rounds == 2 else f"{method} up to {rounds}")
-        assert facts["gram sends less"].endswith(
-            f'up to n = {largest} with p = {p}; method = "auto" takes {method}'
-        )
+        rounds = re.fullmatch(f"{method}, at most (\\d+) rounds, tolerance 0.001", facts["algorithm"])[1]
+        assert facts["phases"].split(", ")[-1] == f"{method} up to {rounds}"
+        assert (int(rounds) == 100_000) is (method == "proximal")
+        assert facts["gram sends less"].startswith(f"up to n = {largest} with p = {p}, ")
+        assert facts["gram sends less"].endswith(f'; method = "auto" takes {method}')
         assert "Condition 1 asks for" not in facts  # which is of THANOS
 
 
@@ -164,6 +201,17 @@ def test_check_says_what_accuracy_is_left_by_numbers_rounded_on_their_way(new, m
     file = new("path", "-d", 3, "--method", method, *options)
     assert "float32" not in facts_of(file)
     assert facts_of(put(file, "[algorithm]", '[algorithm]\nexchange = "float32"'))["float32"] == said
+
+
+def test_gram_is_refused_where_one_message_would_be_too_large_and_auto_does_without(new):
+    result = call("topology", "new", "ring", "--n", 2896, "--method", "gram", "--samples", 80, code=3)
+    assert "algorithm.method = 'gram'" in result.stderr
+    assert 'must be "proximal", "auto" or another with n = 2,896' in result.stderr
+    facts = facts_of(new("ring", "--n", 2896, "--p", 2, "--samples", 80, "--method", "auto"))
+    assert facts["algorithm"].startswith("proximal, ")
+    assert "gram sends" not in facts
+    allowed = new("ring", "--n", 2895, "--p", 2, "--samples", 80, "--method", "gram", name="less.toml")
+    assert facts_of(allowed)["algorithm"].startswith("gram, ")
 
 
 def test_check_knows_explicit_weights(new):

@@ -59,7 +59,8 @@ def instance_and_rounds(family, d, rounds_and_tolerance, exchange="float64", wha
         d: How many agents there are.
         rounds_and_tolerance: When it ends.
         exchange: How numbers are sent.
-        what: "subspace" for DESTINY before THANOS; a method for samples that are prepared and judged too.
+        what: "subspace" for DESTINY before THANOS; a method, the first word, for samples that are prepared and
+            judged too.
     """
     max_rounds, tolerance = rounds_and_tolerance
     if what in (None, "subspace"):
@@ -70,10 +71,11 @@ def instance_and_rounds(family, d, rounds_and_tolerance, exchange="float64", wha
         instance = make_instance(raw)
     else:
         timed = {"max_rounds": max_rounds, "tolerance": tolerance}
-        if what in SUMMING:  # less time than they need, or as much as they like
+        method = what.partition(" ")[0]
+        if method in SUMMING:  # less time than they need, or as much as they like
             timed = {"max_rounds": max_rounds if tolerance == 0 else None}
-        regularizer = "none" if METHODS[what].is_for_smooth else "l1"
-        raw = raw_topology(family, d, n=4, p=2, method=what, regularizer=regularizer, mu=0.2, **timed)
+        regularizer = "none" if METHODS[method].is_for_smooth else "l1"
+        raw = raw_topology(family, d, n=4, p=2, method=method, regularizer=regularizer, mu=0.2, **timed)
         raw["problem"]["data"] = {"kind": "files", "center": True, "scale": True, "overall": "auto"}
         raw["algorithm"] |= {"exchange": exchange, "start": {"kind": "leading"}}
         rows = np.random.default_rng(d).standard_normal((d, 7, 4)) * [3, 2, 1, 1]
@@ -359,11 +361,13 @@ def test_an_agent_that_has_started_again_hears_a_neighbor_that_goes_on_with_what
 
 
 @pytest.mark.parametrize("newest_is_damaged", [False, True])
-@pytest.mark.parametrize("what", METHODS)
+@pytest.mark.parametrize("what", [*METHODS, "gram over several sums"])
 @pytest.mark.parametrize("who", [0, 1, 2], ids=["leaf", "root", "other leaf"])
 def test_from_every_round_of_every_phase_either_checkpoint_leads_to_the_same_bits(
-    tmp_path, who, what, newest_is_damaged
+    tmp_path, monkeypatch, who, what, newest_is_damaged
 ):
+    if what.startswith("gram "):
+        monkeypatch.setattr("thanos_peer.algorithm.gram.evaluations_per_sum", lambda *_: 7)
     instance, has_converged, rounds = instance_and_rounds("path", 3, (25, 0.3), "float64", what)
     assert instance.topology.graph.tree.parents == (1, 1, 1)
     links = Links(instance, has_converged, rounds, tmp_path, in_order=True)
@@ -383,6 +387,8 @@ def test_from_every_round_of_every_phase_either_checkpoint_leads_to_the_same_bit
                 peer.restart(damage=99 if newest_is_damaged else None, is_saved=False)
                 assert (peer.agent.k < k) is newest_is_damaged
                 links.check()
+    in_gram = sum(of_all[who][0] == "gram" for of_all in rounds)
+    assert (in_gram > 2 * instance.topology.graph.tree.rounds) is what.startswith("gram ")
     assert len(crashed_in) >= len(rounds) // 2 - 1
     assert {rounds[k][who][0] for k in crashed_in} == {phase.name for phase in instance.plan(who).phases}
     links.finish()

@@ -104,6 +104,42 @@ def test_auto_takes_steps_where_the_gram_matrix_would_be_more_to_send():
     assert make_topology(raw_topology("path", 3, n=40, p=1, method="auto")).method == "gram"
 
 
+@pytest.mark.parametrize(("n", "p", "method"), [(600, 3, "gram"), (600, 1, "proximal"), (2896, 60, "proximal")])
+def test_auto_reckons_with_the_sums_for_the_start_and_with_the_largest_message(n, p, method):
+    """With p = 60 the Gram matrix would be less to send, but not in one message."""
+    raw = raw_topology("path", 2, n=n, p=p, samples=80, mu=0.02, method="auto", tolerance=None)
+    raw["algorithm"]["start"] = LEADING
+    assert make_topology(raw).method == method
+
+
+@pytest.mark.parametrize("each", [1, 10, 33])
+@pytest.mark.parametrize("start", [LEADING, RANDOM], ids=["leading", "random"])
+def test_gram_over_several_sums_has_the_bits_of_one(monkeypatch, start, each):
+    raw = raw_topology("path", 4, n=6, p=2, method="gram", mu=0.05, samples=30, **ENOUGH)
+    raw["algorithm"] |= {"restarts": 3, "start": start}
+    at_once = run_both(make_instance(raw))
+    monkeypatch.setattr("thanos_peer.algorithm.gram.evaluations_per_sum", lambda *_: each)
+    in_parts = run_both(make_instance(raw))
+    assert in_parts.has_converged
+    assert at_once.X.tobytes() == in_parts.X.tobytes()
+    rounds = make_topology(raw).graph.tree.rounds
+    sums = in_parts.rounds_by_phase["gram"] // rounds
+    assert at_once.rounds_by_phase["gram"] == rounds
+    assert sums > 60 // each
+    word, edges = 8 * (3 + 6 * 2 + 21), 3
+    assert in_parts.payload_sent - at_once.payload_sent == (sums - 1) * edges * word
+
+
+def test_gram_ends_at_the_largest_number_of_rounds_and_says_that_it_has_not_converged(monkeypatch):
+    monkeypatch.setattr("thanos_peer.algorithm.gram.evaluations_per_sum", lambda *_: 3)
+    raw = raw_topology("path", 4, n=6, p=2, method="gram", mu=0.05, samples=30, max_rounds=9, tolerance=None)
+    raw["algorithm"]["start"] = RANDOM
+    network = run_both(make_instance(raw))
+    assert network.rounds_by_phase["gram"] == 8  # two sums
+    assert not network.has_converged
+    assert ending_of(network) is not Ending.TOLERANCE
+
+
 def split(rows, how, d):
     """All samples in d parts: evenly, 80/20 with the rest in ones, or each part in directions of its own."""
     if how == "even" or d == 1:

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from thanos_peer.algorithm.objectives import Objective
 from thanos_peer.algorithm.regularizers import Regularizer
 from thanos_peer.algorithm.stiefel import identity, infeasibility, inner, norm, polar, sym
 from thanos_peer.algorithm.tangent import conjugate_gradients, tangent_step
@@ -29,7 +28,6 @@ _EPS = float(np.finfo(np.float64).eps)
 _SHRINK = 0.9  # L falls by this factor at most, once (*) has failed
 _FLATTEST = 1e-3  # L stays above this part of ||sym(Y'G)||_2, however flat f is: eta g must not explode
 _FIRST_SHRINK = 0.125  # and by this one before: the first guess of L may be far too large
-_PATIENCE = ((1e-12, 100), (1e-9, 10_000), (np.inf, 20_000))  # residual below, evaluations without a better one
 _DUST = 1e-13  # entries of Z below this are zeros
 
 
@@ -139,39 +137,6 @@ def answer(state: AcceleratedState) -> tuple[Matrix, Matrix]:
     Z = np.where(np.abs(state.Z) < _DUST, 0.0, state.Z)
     X = sparse_point(Z)
     return (_polar_without_zero_rows(Z), Z) if X is None else (X, X)
-
-
-def solve(
-    f: Objective,
-    g: Regularizer,
-    X0: Matrix,
-    *,
-    lipschitz: float | None = None,
-    tolerance: float = 1e-12,
-    max_iterations: int = 200_000,
-) -> AcceleratedState:
-    """Minimise f + g over the manifold on one machine.
-
-    The loop ends at the tolerance, at max_iterations, or where the residual has long stopped falling because of
-    rounding. The state with the least residual is returned, whatever that is: look at it.
-
-    Args:
-        f: The sum of all f_i.
-        g: The sum of all g_i.
-        X0: Where to start, (n, p); of several stationary points the one found depends on it.
-        lipschitz: A bound of the Lipschitz constant of the gradient of f, if one is known.
-        tolerance: The residual to reach.
-        max_iterations: The most evaluations.
-    """
-    state = best = start(X0, lipschitz)
-    while state.iterations < max_iterations and best.residual > tolerance:
-        state = tell(state, f.gradient(state.Y), f.value(state.Y), g)
-        if state.residual < best.residual:
-            best = state
-        patience = next(most for below, most in _PATIENCE if best.residual <= below)
-        if state.iterations - best.iterations > patience:
-            break
-    return replace(best, iterations=state.iterations)
 
 
 def _number(value: float) -> Matrix:

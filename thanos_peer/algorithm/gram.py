@@ -3,11 +3,16 @@
 Every agent gets AA' of all samples, with the same bits, and beside it the answer of the root. Agents on other
 processors would find the same one up to rounding; so that all have the same bits, they take the root's, and each
 looks for itself whether it is as stationary as the root says.
+
+The root solves for about a second, and then says how far it is; sums of nothing follow until it is done. So nobody
+waits for long without word of it, what it has is in its checkpoints, and `max_rounds` bounds it. Every word holds
+AA', for whoever checks it may have been started again.
 """
+
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from thanos_peer.algorithm import accelerated
 from thanos_peer.algorithm.faults import range_fault, size_fault
 from thanos_peer.algorithm.fixed_point import FixedPoint
 from thanos_peer.algorithm.measures import certificate
@@ -15,10 +20,43 @@ from thanos_peer.algorithm.method import Setup
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.pooling import Layout
 from thanos_peer.algorithm.ritz import leading_of
-from thanos_peer.algorithm.solving import CONVERGED, GAVE_UP, Solving
-from thanos_peer.block import Matrix
+from thanos_peer.algorithm.search import MOST, Search, answer, begin, go_on, is_over
+from thanos_peer.algorithm.solving import CONVERGED, GAVE_UP, GOES_ON, Solving
+from thanos_peer.block import Matrix, bytes_each
 
 SLACK = 10.0  # an agent's own residual may be this many times the tolerance: it rounds otherwise than the root
+
+
+WORK = 4_000_000_000  # of one sum: about a second
+LARGEST_FRAME = 2**26  # bytes, of A_iA_i' on its way up
+
+
+def evaluations_per_sum(n: int, p: int) -> int:
+    """How many the root may use before it says a word: a number that no clock decides."""
+    return max(1, WORK // (n * p * (n + 25 * p) + 2_500_000))
+
+
+@dataclass(frozen=True)
+class GramState(Search):
+    """The search from one start, and what came of those before.
+
+    Attributes:
+        half: The lower half of AA', row by row; nothing before the first sum.
+        size: ||A||_2^2.
+        sums: How many are over.
+        number: Which start this is.
+        kept: The best answer of the starts before, (n, p).
+        lowest: Its objective.
+        kept_residual: Its residual.
+    """
+
+    half: Matrix
+    size: Matrix
+    sums: Matrix
+    number: Matrix
+    kept: Matrix
+    lowest: Matrix
+    kept_residual: Matrix
 
 
 class Gram(Solving):
@@ -39,55 +77,98 @@ class Gram(Solving):
         return cls(setup)
 
     @staticmethod
-    def most(allowed: int) -> int:  # noqa: ARG004
-        """One sum."""
-        return 1
+    def most(allowed: int, n: int, p: int, restarts: int) -> int:
+        """Mostly it takes one; with these the root has used all its evaluations."""
+        return min(allowed, -(-restarts * MOST // evaluations_per_sum(n, p)))
 
     @staticmethod
     def layout(n: int, p: int, *, is_pca: bool) -> Layout:
         """The lower half of A_iA_i' up; down how it stands, the answer, and the same of all samples."""
         assert is_pca, "checked when the file was loaded"  # noqa: S101
         half = n * (n + 1) // 2
-        return Layout("int128", half, 3 + n * p + half)
+        return Layout("int128", half, 3 + n * p + half, up_later=0)
 
-    def numbers(self, word: Matrix | None) -> Matrix:  # noqa: ARG002
-        """The lower half of A_iA_i', row by row."""
+    @staticmethod
+    def fits(n: int) -> bool:
+        """Whether A_iA_i' can be sent in one piece, and be worked on in seconds."""
+        return n * (n + 1) // 2 * bytes_each("int128") <= LARGEST_FRAME
+
+    @staticmethod
+    def typical_sums(p: int, mu: float | None, digits: int, restarts: int) -> int:  # noqa: ARG004
+        """One; more only where the root takes long to solve."""
+        return 1
+
+    def numbers(self, word: Matrix | None) -> Matrix:
+        """The lower half of A_iA_i', row by row; and nothing after the first sum."""
+        if word is not None:
+            return np.empty(0)
         f = self._setup.f
         assert isinstance(f, SparsePCA), "checked when the file was loaded"  # noqa: S101
         half: Matrix = f.whole_gram()[np.tril_indices(self._shape[0])]
         return half
 
-    def begin(self) -> None:
-        """Nothing to remember."""
+    def begin(self) -> GramState:
+        """Nothing is known."""
+        start, zero, infinite = self._setup.start, np.zeros(()), np.array(np.inf)
+        nothing = {"half": np.empty(0), "size": zero, "sums": zero, "number": zero}
+        none_kept = {"kept": start, "lowest": infinite, "kept_residual": infinite}
+        return GramState(**_arrays(begin(start)), **nothing, **none_kept)
 
-    def decide(self, state: None, sums: Matrix) -> tuple[None, Matrix]:
-        """The best answer from all starts."""
+    def decide(self, state: GramState, sums: Matrix) -> tuple[GramState, Matrix]:
+        """The best answer from all starts; or how far it is, when there is no time left in this sum, or at all."""
         setup = self._setup
-        start, values = leading_of(self._whole(sums), setup.start)
-        size = float(values[0])
-        f, unit = self._pooled(sums, size)
-        starts = [start if setup.finds_start else setup.start, *map(setup.restart, range(1, setup.restarts))]
-        found = [
-            accelerated.solve(f, setup.whole, each, lipschitz=size / unit, tolerance=setup.tolerance / SLACK)
-            for each in starts
-        ]
-        answers = [accelerated.answer(each)[1] for each in found]
-        worth = [
-            (
-                bool(each.residual > setup.tolerance),
-                f.value(X) + setup.whole.value(X),
-            )  # one that has converged first
-            for each, X in zip(found, answers, strict=True)
-        ]
-        best = min(range(len(found)), key=worth.__getitem__)
-        how = self._how(float(found[best].residual), answers[best])
-        word = np.concatenate([[how, found[best].residual, size], answers[best].ravel(), sums])
-        if not self.residual(word) <= SLACK * setup.tolerance:
+        state = replace(self._opened(state, sums) if state.sums == 0 else state, sums=state.sums + 1)
+        f, tolerance = self._pooled(state.half, float(state.size))[0], setup.tolerance / SLACK
+        left = evaluations_per_sum(*self._shape)
+        while True:
+            used = int(state.iterations)
+            state = go_on(state, f, setup.whole, tolerance, left)
+            left -= int(state.iterations) - used
+            is_late = state.sums >= setup.most
+            if not is_over(state, tolerance) and not is_late:
+                return state, self._word(GOES_ON, state.least, answer(state)[0], state)
+            state = self._with_best(state, f)
+            if state.number + 1 >= setup.restarts or is_late:
+                return state, self._last_word(state)
+            state = self._at_start(state, setup.restart(int(state.number) + 1), int(state.number) + 1)
+
+    def _opened(self, state: GramState, sums: Matrix) -> GramState:
+        """With the sum of all A_iA_i' in hand, at the first start."""
+        start, values = leading_of(self._whole(sums), self._setup.start)
+        state = replace(state, half=sums, size=np.asarray(values[0]))
+        return self._at_start(state, start if self._setup.finds_start else self._setup.start, 0)
+
+    def _at_start(self, state: GramState, start: Matrix, number: int) -> GramState:
+        unit = self._unit(float(state.size))
+        search = begin(start, float(state.size) / unit)
+        return replace(state, **_arrays(search), number=np.array(float(number)))
+
+    def _with_best(self, state: GramState, f: SparsePCA) -> GramState:
+        """Keep the answer of this start if it is the best so far: one that has converged goes before."""
+        X, tolerance = answer(state)[1], self._setup.tolerance
+        objective = f.value(X) + self._setup.whole.value(X)
+        before = bool(state.kept_residual > tolerance), float(state.lowest)
+        if not (bool(state.least > tolerance), objective) < before:
+            return state
+        return replace(state, kept=X, lowest=np.asarray(objective), kept_residual=state.least)
+
+    def _last_word(self, state: GramState) -> Matrix:
+        """It has converged if an agent finds so, too, who looks for itself."""
+        how = self._how(float(state.kept_residual), state.kept)
+        word = self._word(how, state.kept_residual, state.kept, state)
+        if not self.residual(word) <= SLACK * self._setup.tolerance:
             word[0] = GAVE_UP
-        return state, word
+        return word
+
+    @staticmethod
+    def _word(how: float, residual: Matrix, X: Matrix, state: GramState) -> Matrix:
+        known = residual if np.isfinite(residual) else 0.0  # a word holds finite numbers
+        return np.concatenate([[how, known, state.size], X.ravel(), state.half])
 
     def sum_fault(self, sums: Matrix) -> str | None:
-        """The trace of AA' is known, and no square is negative."""
+        """The trace of AA' is known, and no square is negative; later sums are of nothing."""
+        if not sums.size:
+            return None
         diagonal = sums[np.cumsum(np.arange(1, self._shape[0] + 1)) - 1]
         return range_fault("the trace of AA'", float(diagonal.sum()), self._total, self._total) or range_fault(
             "the least square of AA'", float(diagonal.min()), 0.0, self._total
@@ -115,11 +196,18 @@ class Gram(Solving):
 
     def _pooled(self, half: Matrix, size: float) -> tuple[SparsePCA, float]:
         """The whole f, and what squares of samples are divided by."""
-        unit = size if self._setup.divides else 1.0
+        unit = self._unit(size)
         return SparsePCA(None, self._whole(half) / unit), unit
+
+    def _unit(self, size: float) -> float:
+        return size if self._setup.divides else 1.0
 
     def _whole(self, half: Matrix) -> Matrix:
         n = self._shape[0]
         gram = np.zeros((n, n))
         gram[np.tril_indices(n)] = half
         return gram + np.tril(gram, -1).T
+
+
+def _arrays(search: Search) -> dict[str, Matrix]:
+    return {field.name: getattr(search, field.name) for field in fields(Search)}

@@ -17,6 +17,7 @@ from thanos_peer.algorithm.ritz import TIE, leading_vectors
 from thanos_peer.algorithm.stiefel import sym
 from thanos_peer.block import Matrix
 
+TYPICAL = 10  # sums: the median of random problems with n = 100 to 400, as benchmarks/typical_sums.py prints it
 ENOUGH = 1e-12  # of the largest eigenvalue: what is left is hardly more than rounding
 
 
@@ -53,6 +54,11 @@ class Leading:
     def most(n: int, p: int) -> int:
         """Sums, at the most."""
         return -(-n // p) + 1
+
+    @classmethod
+    def typical_sums(cls, n: int, p: int) -> int:
+        """What is to be reckoned with."""
+        return min(cls.most(n, p), TYPICAL)
 
     def numbers(self, word: Matrix | None) -> Matrix:
         """A_iA_i'Q."""

@@ -40,6 +40,9 @@ class Received(Protocol):
     def mismatch(self, X: Matrix) -> Matrix:
         """The largest ||X_j - X||_F over neighbors j, (...)."""
 
+    def largest_eta(self) -> Matrix:
+        """The largest eta_j, that of the agent itself included, (...)."""
+
 
 class Smooth(Protocol):
     """The smooth part of the agents' problems."""

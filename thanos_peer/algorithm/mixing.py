@@ -33,6 +33,10 @@ class Heard:
         """The largest ||X_j - X||_F."""
         return np.asarray(np.max(norm(self._Xs - X), initial=0.0))
 
+    def largest_eta(self) -> Matrix:
+        """Of all blocks."""
+        return np.asarray(self._etas.max())
+
 
 def has_sound_numbers(sent: Sent) -> NDArray[np.bool_]:
     """Whether all is finite and X has not blown up: a truth value, or (d,) of them for stacks.

@@ -19,16 +19,25 @@ from thanos_peer.block import NOTHING, WORD, AgentId, Block, Matrix, bytes_each
 
 
 class Layout(NamedTuple):
-    """In which kind of format numbers are summed, how many of them go up, and how many the word has, down."""
+    """In which kind of format numbers are summed, how many of them go up, and how many the word has, down.
+
+    After the first sum fewer may go up.
+    """
 
     kind: str
     up: int
     down: int
+    up_later: int | None = None
 
-    @property
-    def payload(self) -> int:
-        """Bytes of one sum over one edge of the tree, up and down."""
-        return bytes_each(self.kind) * self.up + bytes_each(WORD) * self.down
+    def of_sum(self, number: int) -> "Layout":
+        """The layout of a sum, counted from 0."""
+        return self if number == 0 or self.up_later is None else Layout(self.kind, self.up_later, self.down)
+
+    def payload(self, sums: int = 1) -> int:
+        """Bytes of so many sums over one edge of the tree, up and down."""
+        each, later = bytes_each(self.kind), self.up if self.up_later is None else self.up_later
+        up = 0 if sums == 0 else self.up + (sums - 1) * later
+        return each * up + sums * bytes_each(WORD) * self.down
 
 
 class WrongSumError(ValueError):

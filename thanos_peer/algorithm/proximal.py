@@ -5,7 +5,7 @@ to the last bit, whatever processor each of them has.
 """
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,8 +14,14 @@ from thanos_peer.algorithm.accelerated import AcceleratedState
 from thanos_peer.algorithm.fixed_point import EXACT, FixedPoint
 from thanos_peer.algorithm.method import Setup
 from thanos_peer.algorithm.pooling import Layout
+from thanos_peer.algorithm.search import arrays_of
 from thanos_peer.algorithm.solving import GOES_ON, Solving
 from thanos_peer.block import Matrix
+
+# Sums to a residual of 1e-10 with p = 4, for mu of at least so much and samples of 2-norm 1; and
+# in general. Medians of random problems, as benchmarks/typical_sums.py prints them.
+TYPICAL = ((0.2, 10), (0.07, 55), (0.02, 110), (0.004, 150), (1e-9, 190), (0.0, 2))
+TYPICAL_IN_GENERAL = 100
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,15 @@ class Proximal(Solving):
         """f_i and its gradient up; down how it stands, and the next point."""
         return Layout("int128" if is_pca else EXACT.kind, 1 + n * p, 3 + n * p)
 
+    @staticmethod
+    def typical_sums(p: int, mu: float | None, digits: int, restarts: int) -> int:
+        """What is to be reckoned with for a residual of so many digits; mu is for samples of 2-norm 1, or None.
+
+        It grows as the square root of p does, and is the same whole number on every processor.
+        """
+        found = next((sums for least, sums in TYPICAL if mu is not None and mu >= least), TYPICAL_IN_GENERAL)
+        return restarts * max(1, math.isqrt((found * digits) ** 2 * p // 400))
+
     def numbers(self, word: Matrix | None) -> Matrix:
         """f_i and its gradient at the point that the root asks for."""
         f, X = self._setup.f, self._setup.start if word is None else self.point(word, *self._shape)
@@ -65,7 +80,7 @@ class Proximal(Solving):
         start = self._setup.start
         nothing = {"sums": 0.0, "number": 0.0, "best": start, "least": np.inf, "best_residual": np.inf}
         return ProximalState(
-            **_arrays_of(accelerated.start(start, self._setup.size)),
+            **arrays_of(accelerated.start(start, self._setup.size)),
             **{name: np.asarray(each) for name, each in nothing.items()},
         )
 
@@ -73,14 +88,14 @@ class Proximal(Solving):
         """One step; or the next start; or the best answer, when all starts are over or there is no time left."""
         setup = self._setup
         told = accelerated.tell(state, sums[1:].reshape(self._shape), float(sums[0]), setup.whole)
-        state = replace(state, **_arrays_of(told), sums=state.sums + 1)
+        state = replace(state, **arrays_of(told), sums=state.sums + 1)
         is_late = state.sums >= setup.most
         if state.residual > setup.tolerance and not is_late:
             return state, self._word(GOES_ON, state.residual, state)
         state = self._with_best(state)
         if state.number + 1 < setup.restarts and not is_late:
             anew = accelerated.start(setup.restart(int(state.number) + 1), setup.size)
-            state = replace(state, **_arrays_of(anew), number=state.number + 1)
+            state = replace(state, **arrays_of(anew), number=state.number + 1)
             return state, self._word(GOES_ON, state.residual, state)
         how = self._how(float(state.best_residual), state.best)
         return state, np.concatenate([[how, state.best_residual, state.L], state.best.ravel()])
@@ -98,7 +113,3 @@ class Proximal(Solving):
         if is_worse or objective >= state.least:
             return state
         return replace(state, best=sparse, least=np.asarray(objective), best_residual=state.residual)
-
-
-def _arrays_of(state: AcceleratedState) -> dict[str, Matrix]:
-    return {field.name: getattr(state, field.name) for field in fields(AcceleratedState)}

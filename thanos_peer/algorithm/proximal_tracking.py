@@ -188,8 +188,7 @@ class ProximalTracking(Method[TrackingState]):
         """One mixing; the last one of an iteration ends it."""
         level, at, is_second = _of_all(state.level), _of_all(state.at), bool(_of_all(state.is_second))
         roots, is_apart = self._roots[min(level, LEVELS - 1)], level > 0
-        heard = received.mix(lambda X, _, eta: eta + 0 * X)[..., 0, 0]
-        state = replace(state, alarm=np.where(heard > 0, 1.0, state.alarm))
+        state = replace(state, alarm=np.where(received.largest_eta() > 0, 1.0, state.alarm))
         if roots:
             u = roots[at]
             if not is_second:

@@ -39,9 +39,25 @@ class Solving(Traits, Pooled, Protocol):
         """What is sent."""
 
     @staticmethod
-    def most(allowed: int) -> int:
+    def most(allowed: int, n: int, p: int, restarts: int) -> int:  # noqa: ARG004
         """How many sums it takes at the most, where so many are allowed."""
         return allowed
+
+    @staticmethod
+    def fits(n: int) -> bool:  # noqa: ARG004
+        """Whether it is for so many features."""
+        return True
+
+    @staticmethod
+    def typical_sums(p: int, mu: float | None, digits: int, restarts: int) -> int:
+        """How many sums to reckon with, for a residual of so many digits.
+
+        Args:
+            p: Components.
+            mu: The weight, where samples have 2-norm 1; None where they may have any.
+            digits: Of the residual.
+            restarts: From how many starts it searches.
+        """
 
     def is_last(self, word: Matrix) -> bool:
         """Whether it holds the answer."""

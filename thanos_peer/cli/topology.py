@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from thanos_peer.algorithm.leading import Leading
 from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
@@ -14,12 +15,11 @@ from thanos_peer.phases import Phase
 from thanos_peer.plots import draw_topology
 from thanos_peer.preparation import outline
 from thanos_peer.problem import build, proven_parameters
-from thanos_peer.samples import LARGEST_SIDE
 from thanos_peer.topology import Topology, families, load, parse
-from thanos_peer.topology.model import TYPICAL_ITERATIONS
+from thanos_peer.topology.prediction import OF_A_GAP, cheaper_method, digits_of, largest_n_for_gram, typical_sums
 from thanos_peer.topology.render import Draft, render
 from thanos_peer.topology.sections import MOST_PEERS
-from thanos_peer.topology.variants import OF_PRESETS
+from thanos_peer.topology.variants import OF_PRESETS, suits, with_method
 
 
 @click.group("topology")
@@ -195,30 +195,41 @@ def _precision(topology: Topology) -> dict[str, str]:
 
 
 def predictions(topology: Topology) -> dict[str, str]:
-    """What each kind of method sends, and up to which n the Gram matrix is the cheaper way."""
-    n, p, tree, edges = topology.problem.n, topology.problem.p, topology.graph.tree, topology.d - 1
-    mixing = topology.messages_per_round * 2 * n * p * topology.itemsize
-    lines = {"thanos sends": f"{mixing:,} bytes a round"}
+    """What each method that suits the file sends in all its phases, and up to which n gram is the cheaper way."""
+    lines = {
+        f"{name} sends": _sent_by(with_method(topology, name))
+        for name in (*SUMMING, *MIXING)
+        if suits(topology.problem, name)
+    }
     if topology.problem.objective is not None:
         return lines
-    steps, gram = (SUMMING[name].layout(n, p, is_pca=True).payload for name in ("proximal", "gram"))
+    problem, algorithm = topology.problem, with_method(topology, "auto").algorithm
+    digits = digits_of(algorithm)
+    to_end, to_gap = (largest_n_for_gram(problem, algorithm, each) for each in (digits, min(digits, OF_A_GAP)))
     return lines | {
-        "proximal sends": f"{edges * steps:,} bytes in {tree.rounds} rounds an iteration, "
-        f"{TYPICAL_ITERATIONS} of which are typical",
-        "gram sends": f"{edges * gram:,} bytes in {tree.rounds} rounds, once",
-        "gram sends less": f"than {TYPICAL_ITERATIONS} iterations of proximal up to n = {largest_n_for_gram(p)} "
-        f'with p = {p}; method = "auto" takes {topology.cheaper_method}',
+        "gram sends less": f"up to n = {to_end} with p = {problem.p}, to a gap of 1e-8 up to n = {to_gap}; "
+        f'method = "auto" takes {cheaper_method(problem, algorithm, digits)}'
     }
 
 
-def largest_n_for_gram(p: int) -> int:
-    """Up to which n one sum of the Gram matrix is no more than the typical number of proximal steps."""
-    low, high = 1, LARGEST_SIDE
-    while low < high:
-        middle = (low + high + 1) // 2
-        steps, gram = (SUMMING[name].layout(middle, p, is_pca=True).payload for name in ("proximal", "gram"))
-        low, high = (middle, high) if gram <= TYPICAL_ITERATIONS * steps else (low, middle - 1)
-    return low
+def _sent_by(topology: Topology) -> str:
+    """Rounds and bytes of all phases, and what they rest on."""
+    plan, rounds_each = outline(topology), topology.graph.tree.rounds
+    main = plan.phases[plan.main]
+    expected = {phase.name: phase.most for phase in plan.phases}
+    basis = f"{main.payload(1):,} bytes a round"
+    is_typical = topology.method in SUMMING
+    if is_typical:
+        sums = typical_sums(topology.method, topology.problem, topology.algorithm, digits_of(topology.algorithm))
+        expected[main.name] = min(main.most, sums * rounds_each)
+        basis = f"{sums} sum{'s' * (sums > 1)} of {topology.method}"
+    if "leading" in expected:
+        start = Leading.typical_sums(topology.problem.n, topology.problem.p)
+        expected["leading"] = min(expected["leading"], start * rounds_each)
+        basis += f", {start} of leading"
+    payload = sum(phase.payload(expected[phase.name]) for phase in plan.phases)
+    about = "" if is_typical else "at most "
+    return f"{about}{sum(expected.values()):,} rounds, {payload:,} bytes: {basis}{', as is typical' * is_typical}"
 
 
 def _rounds_of(phase: Phase) -> str:

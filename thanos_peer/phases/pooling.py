@@ -76,13 +76,13 @@ class Pooling:
     @property
     def forms(self) -> frozenset[Form]:
         """Sums, words, and nothing."""
-        layout = self.layout
-        return frozenset({(layout.kind, (1, layout.up)), (WORD, (1, layout.down)), (NOTHING, (0, 0))})
+        layouts = self.layout, self.layout.of_sum(1)
+        sums = {(layout.kind, (1, layout.up)) for layout in layouts}
+        return frozenset({*sums, (WORD, (1, self.layout.down)), (NOTHING, (0, 0))})
 
     def payload(self, rounds: int) -> int:
         """Numbers up, and a word down, each edge of the tree."""
-        sums = rounds // self.place.rounds
-        return sums * (self.d - 1) * self.layout.payload
+        return (self.d - 1) * self.layout.payload(rounds // self.place.rounds)
 
     def enter(self, found: Found, began: int) -> None:
         """Make what is summed."""
@@ -114,16 +114,18 @@ class Pooling:
 
     def say(self, r: int, state: PoolState) -> Said:
         """The sum so far to the parent, or the word to the children, or nothing."""
-        r, place = r % self.place.rounds, self.place
+        (number, r), place = divmod(r, self.place.rounds), self.place
+        layout = self.layout.of_sum(number)
         if place.speaks_up(r):
-            return Said(state.partial, (self.layout.kind, (1, self.layout.up)), to=(place.parent,))
+            return Said(state.partial, (layout.kind, (1, layout.up)), to=(place.parent,))
         if place.speaks_down(r) and state.word is not None:
-            return Said(little_endian(state.word), (WORD, (1, self.layout.down)), to=place.children)
+            return Said(little_endian(state.word), (WORD, (1, layout.down)), to=place.children)
         return Said(b"", (NOTHING, (0, 0)))
 
     def expects(self, r: int, sender: AgentId) -> Form:
         """What follows from the tree."""
-        return self.place.expected(r % self.place.rounds, sender, self.layout)
+        number, r = divmod(r, self.place.rounds)
+        return self.place.expected(r, sender, self.layout.of_sum(number))
 
     def advance(self, r: int, state: PoolState, blocks: Sequence[Block]) -> tuple[PoolState, bool]:
         """One round of a sum; after its last one the next sum begins, unless this was the last.

@@ -96,7 +96,11 @@ class Share:
                 agent=self.own.agent,
                 graph=self._topology.graph,
                 layout=method.layout(*self._shape, is_pca=self.own.is_pca),
-                most=method.most(self._topology.max_rounds // self._topology.graph.tree.rounds),
+                most=method.most(
+                    self._topology.max_rounds // self._topology.graph.tree.rounds,
+                    *self._shape,
+                    self._topology.algorithm.restarts,
+                ),
                 has_tolerance=True,
                 prepare=lambda found: method.make(self.prepare_main(found)),
                 conclude=self._find_pooled,

@@ -60,6 +60,14 @@ class _AllHeard:
             np.maximum(largest[: distance.size], distance, out=largest[: distance.size])
         return largest
 
+    def largest_eta(self) -> Matrix:
+        """Of all neighbors, each agent's own included."""
+        largest = np.zeros(len(self._sent.eta))
+        for slot in self._slots:
+            count = slot.neighbor.size
+            np.maximum(largest[:count], self._sent.eta[slot.neighbor], out=largest[:count])
+        return largest
+
 
 class _AllSmooth:
     """The f_i of all agents: their gradients at once where all hold a Gram matrix, else one by one."""

@@ -193,6 +193,11 @@ def method_mistakes(problem: Values, algorithm: Values, given: Collection[str]) 
     if known is not None and known.is_for_pca and problem.get("objective") is not None:
         allowed = f'must be "proximal" or "thanos" with an objective of your own: {method} is for sparse PCA'
         yield Mistake("algorithm.method", allowed, method)
+    if method in SUMMING and not SUMMING[method].fits(n := problem.get("n", 0)):
+        allowed = (
+            f'must be "proximal", "auto" or another with n = {n:,}: one message of {method} would be too large'
+        )
+        yield Mistake("algorithm.method", allowed, method)
     if _kind(algorithm.get("start")) == "svd":
         yield from _svd_mistakes(problem)
 

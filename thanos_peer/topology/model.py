@@ -11,11 +11,11 @@ from typing import Any
 from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.block import AgentId
 from thanos_peer.errors import ConfigError
+from thanos_peer.topology import prediction
 from thanos_peer.topology.graph import Graph
 from thanos_peer.topology.sections import Algorithm, Peer, Problem, TopologyFile
 
 FLOAT32_TOLERANCE = 1e-5
-TYPICAL_ITERATIONS = 100  # of the proximal method: what `auto` reckons with
 
 
 @dataclass(frozen=True)
@@ -104,17 +104,10 @@ class Topology:
 
     @property
     def method(self) -> str:
-        """The method by name; "auto" is the one that sends less, which follows from whole numbers alone."""
-        return self.cheaper_method if self.algorithm.method == "auto" else self.algorithm.method
-
-    @property
-    def cheaper_method(self) -> str:
-        """Which of the two exact methods sends less."""
-        n, p = self.problem.n, self.problem.p
-        if self.problem.objective is not None:
-            return "proximal"
-        by_steps, by_gram = (SUMMING[name].layout(n, p, is_pca=True) for name in ("proximal", "gram"))
-        return "gram" if by_gram.payload <= TYPICAL_ITERATIONS * by_steps.payload else "proximal"
+        """The method by name; "auto" is the exact one that sends less, by what is typical."""
+        if self.algorithm.method != "auto":
+            return self.algorithm.method
+        return prediction.cheaper_method(self.problem, self.algorithm, prediction.digits_of(self.algorithm))
 
     @property
     def tolerance(self) -> float:

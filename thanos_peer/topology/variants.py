@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping, MutableMapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.errors import ConfigError
+from thanos_peer.topology.model import Topology
+from thanos_peer.topology.sections import Problem
 
 OF_ONE_METHOD = ("preset", "beta", "step", "smoothing", "restarts", "mixings", "max_rounds", "tolerance")
 OF_THANOS: dict[str, Any] = {
@@ -77,3 +80,22 @@ def change_settings(raw: MutableMapping[str, Any], settings: Mapping[str, Any]) 
         if not isinstance(place, MutableMapping):
             raise ConfigError(f"{key}: there is no such section in a topology file; a key is like algorithm.beta")
         place[last] = value
+
+
+def with_method(topology: Topology, method: str) -> Topology:
+    """The same topology with another method, as far as its phases go; methods by sums share their settings."""
+    if topology.method == method:
+        return topology
+    change: dict[str, Any] = {"method": method}
+    if not (method in ("auto", *SUMMING) and topology.method in SUMMING):
+        change |= {"max_rounds": None, "tolerance": None, "restarts": 1} | settings_of(method)
+    algorithm = topology.algorithm.model_copy(update=change)
+    return replace(topology, content=topology.content.model_copy(update={"algorithm": algorithm}))
+
+
+def suits(problem: Problem, method: str) -> bool:
+    """Whether a method is for such problems."""
+    known = (MIXING | SUMMING)[method]
+    is_too_large = method in SUMMING and not SUMMING[method].fits(problem.n)
+    is_other = known.is_for_pca and problem.objective is not None
+    return not (is_too_large or is_other or (known.is_for_smooth and problem.regularizer != "none"))

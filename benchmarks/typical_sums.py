@@ -1,0 +1,102 @@
+"""How many sums the phase `leading` and the method `proximal` take: what predictions and `auto` reckon with.
+
+python benchmarks/typical_sums.py [--seed 1]
+
+Sums are exact, so their number is the same on every graph and for every split of the samples: one agent that has
+all of them tells it. Problems are those of `random_problems`, with n and p set; samples have 2-norm 1. A gap is of
+the objective, to the best that was seen.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import click
+import numpy as np
+from random_problems import SAMPLES, Problem, draw
+
+from thanos_peer.algorithm.leading import Leading
+from thanos_peer.algorithm.method import Setup
+from thanos_peer.algorithm.objectives import SparsePCA
+from thanos_peer.algorithm.proximal import Proximal
+from thanos_peer.algorithm.regularizers import L1, L21, Regularizer
+from thanos_peer.algorithm.schedules import Parameters
+from thanos_peer.algorithm.stiefel import random_point
+from thanos_peer.block import Matrix
+
+KINDS = [name for name in SAMPLES if name not in {"few", "thin", "lopsided"}]  # a split alone changes nothing here
+SHAPES = [(20, 3), (100, 3), (100, 5), (100, 10), (300, 3), (400, 5)]
+WEIGHTS = (0.001, 0.01, 0.03, 0.1, 0.3)
+MOST, TOLERANCE, GAP = 1500, 1e-10, 1e-8
+
+
+def drawn(seed: int, index: int, n: int, p: int) -> Problem:
+    """One of the random problems, of this shape, with one to three samples a feature."""
+    problem = replace(draw(seed, len(SAMPLES) * index), data=KINDS[index], n=n, p=p, d=1)
+    return replace(problem, counts=(n + 1 + index % 3 * n,), center=False, scale=False)
+
+
+def sums_of_leading(f: SparsePCA, p: int) -> tuple[int, Matrix]:
+    """How many, and the vectors."""
+    n = f.whole_gram().shape[0]
+    method = Leading(f, random_point(n, p, np.random.default_rng(1)), f.variance(), 1)
+    state, word, count = method.begin(), None, 0
+    while word is None or not method.is_last(word):
+        state, word = method.decide(state, method.numbers(word))
+        count += 1
+    return count, method.vectors(word)
+
+
+def sums_of_proximal(f: SparsePCA, g: Regularizer, start: Matrix) -> tuple[int, int]:
+    """How many to the gap, and to the tolerance."""
+    method = Proximal(Setup(
+        f=f, g=g, whole=g, d=1, start=start, parameters=_none, size=1.0, tolerance=TOLERANCE, most=MOST,
+    ))  # fmt: skip
+    state, word, values = method.begin(), None, []
+    while word is None or not method.is_last(word):
+        state, word = method.decide(state, method.numbers(word))
+        X = method.answer(word, *start.shape)[0]
+        values.append(f.value(X) + g.value(X))
+    best = min(values)
+    reached = next(i for i, each in enumerate(values) if each - best <= GAP * max(1.0, abs(best)))
+    return reached + 1, len(values)
+
+
+def _none() -> Parameters:
+    raise AssertionError("these are of THANOS")
+
+
+def measured(seed: int) -> Iterator[tuple[int, int, float, int, int, int]]:
+    """n, p, mu; then sums of leading, of proximal to the gap, and of proximal to the tolerance."""
+    for n, p in SHAPES:
+        for index in range(len(KINDS)):
+            A = drawn(seed, index, n, p).samples()[0].T
+            f = SparsePCA(A / np.linalg.norm(A, 2))
+            leading, start = sums_of_leading(f, p)
+            for mu in WEIGHTS:
+                for g in (L1(mu), L21(mu)):
+                    yield n, p, mu, leading, *sums_of_proximal(f, g, start)
+
+
+def quarters(rows: Matrix) -> str:
+    """The lower quartile, the median and the upper one of each column."""
+    found = np.quantile(rows, [0.25, 0.5, 0.75], axis=0).T
+    return " | ".join(f"{low:.0f} {middle:.0f} {high:.0f}" for low, middle, high in found)
+
+
+@click.command()
+@click.option("--seed", default=1, show_default=True)
+def main(seed: int) -> None:
+    """Print quartiles of each number of sums, by weight and by shape."""
+    rows = np.array(list(measured(seed)))
+    click.echo("| mu | leading | proximal to a gap of 1e-8 | proximal to its tolerance |\n|---|---|---|---|")
+    for mu in WEIGHTS:
+        click.echo(f"| {mu} | {quarters(rows[rows[:, 2] == mu, 3:])} |")
+    click.echo(
+        "\n| n | p | leading | proximal to a gap of 1e-8 | proximal to its tolerance |\n|---|---|---|---|---|"
+    )
+    for n, p in SHAPES:
+        click.echo(f"| {n} | {p} | {quarters(rows[(rows[:, 0] == n) & (rows[:, 1] == p), 3:])} |")
+
+
+if __name__ == "__main__":
+    main()
