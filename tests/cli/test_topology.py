@@ -137,7 +137,7 @@ def test_check_says_what_each_method_that_suits_the_file_sends_in_all_its_phases
     size = 3 * 2 * (264 + 8)  # over three edges: two whole numbers up, a word down
     steps, gram = 3 * (13 * 16 + 15 * 8), 3 * (21 * 16 + (15 + 21) * 8)
     assert facts["proximal sends"] == (
-        f"{4 * 39:,} rounds, {size + 38 * steps:,} bytes: 38 sums of proximal, as is typical"
+        f"{4 * 25:,} rounds, {size + 24 * steps:,} bytes: 24 sums of proximal, as is typical"
     )
     assert facts["gram sends"] == f"8 rounds, {size + gram:,} bytes: 1 sum of gram, as is typical"
     each = 6 * 2 * 6 * 2 * 8  # X and D both ways
@@ -150,7 +150,7 @@ def test_check_says_what_each_method_that_suits_the_file_sends_in_all_its_phases
 def test_check_reckons_with_the_sums_for_the_start_which_gram_does_not_need(new):
     file = new("path", "-d", 3, "--n", 40, "--method", "auto")
     facts = facts_of(file)
-    assert facts["proximal sends"].endswith("11 sums of proximal, 10 of leading, as is typical")
+    assert facts["proximal sends"].endswith("7 sums of proximal, 15 of leading, as is typical")
     assert "leading" not in facts["gram sends"]
     network = StackedNetwork(build(load(file)))
     while not network.is_done:

@@ -54,7 +54,7 @@ class Solving(Traits, Pooled, Protocol):
 
         Args:
             p: Components.
-            mu: The weight, where samples have 2-norm 1; None where they may have any.
+            mu: The weight of l1, where samples have 2-norm 1; None elsewhere.
             digits: Of the residual.
             restarts: From how many starts it searches.
         """

@@ -18,7 +18,8 @@ def typical_sums(name: str, problem: Problem, algorithm: Algorithm, digits: int)
     """How many sums the method typically takes to a residual of so many digits, without those before it."""
     data = problem.data
     is_unit = data.scale == "unit" if isinstance(data, SyntheticData) else data.overall == "auto"
-    mu = (problem.mu or 0.0) if is_unit and problem.objective is None else None
+    is_known = is_unit and problem.objective is None and problem.regularizer in ("l1", "none")
+    mu = (problem.mu or 0.0) if is_known else None
     return SUMMING[name].typical_sums(problem.p, mu, digits, algorithm.restarts)
 
 
