@@ -220,7 +220,7 @@ def test_a_method_without_smoothing_is_reported_on_without_sigma_and_d(tmp_path,
     run = simulated_run(tmp_path, "--reference", change=exact(method), mu=0.5)
     page, pictures = report(run)
     summary = json.loads((run / "summary.json").read_text())
-    chosen = "auto (gram), at most 4" if method == "auto" else "proximal, at most 100,000"
+    chosen = "auto (gram), at most 504" if method == "auto" else "proximal, at most 100,000"
     assert f"{chosen} rounds, tolerance 1e-10" in page.text
     assert f"{summary['residual']:.2e}, relative to ||A||^2; tolerance 1e-10" in page.text
     assert "; stationary, not necessarily the global minimum" in page.text

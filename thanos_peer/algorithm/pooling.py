@@ -183,7 +183,10 @@ def decide(method: Pooled, state: Any, partial: bytes) -> tuple[Any, Matrix]:
         WrongSumError: No honest agents can have this sum.
     """
     sums = method.format.decode(partial)
-    _refuse(range_fault("the largest sum", float(np.abs(sums).max()), 0.0, method.bound) or method.sum_fault(sums))
+    _refuse(
+        range_fault("the largest sum", float(np.abs(sums).max(initial=0.0)), 0.0, method.bound)
+        or method.sum_fault(sums)
+    )
     if np.isfinite(sums).all():
         state, word = method.decide(state, sums)
         if np.isfinite(word).all():
