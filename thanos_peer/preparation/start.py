@@ -2,16 +2,11 @@
 
 from dataclasses import replace
 
-import numpy as np
-
-from thanos_peer.algorithm.faults import orthonormal_fault, parts_fault, range_fault
 from thanos_peer.algorithm.leading import Leading
 from thanos_peer.algorithm.method import Setup
-from thanos_peer.algorithm.pooling import Pooled, Sum
 from thanos_peer.algorithm.regularizers import Zero
-from thanos_peer.algorithm.ritz import TIE, leading_vectors
+from thanos_peer.algorithm.rotation import Rotation
 from thanos_peer.algorithm.schedules import ConstantSmoothing, ConstantStep, Parameters
-from thanos_peer.algorithm.stiefel import polar
 from thanos_peer.algorithm.thanos import Destiny
 from thanos_peer.block import Matrix
 from thanos_peer.phases import Found, Mixing, Phase, Pooling
@@ -30,12 +25,11 @@ class Start:
 
     def phases(self) -> list[Phase]:
         """Those that the topology needs."""
-        start, (n, p) = self._own.topology.algorithm.start, self._own.shape
+        start = self._own.topology.algorithm.start
         if isinstance(start, LeadingStart):
             return [self._leading_phase()]
         if isinstance(start, DestinyStart):
-            rotation = self._own.sum("rotation", p * p, p + n * p, self._rotation_sum, self._find_rotation)
-            return [self._subspace_phase(start), rotation]
+            return [self._subspace_phase(start), self._rotation_phase()]
         return []
 
     def _leading_phase(self) -> Pooling:
@@ -48,6 +42,17 @@ class Start:
             most=Leading.most(n, p),
             prepare=self._leading,
             conclude=self._find_leading,
+        )
+
+    def _rotation_phase(self) -> Pooling:
+        return Pooling(
+            "rotation",
+            agent=self._own.agent,
+            graph=self._own.topology.graph,
+            layout=Rotation.layout(*self._own.shape),
+            most=2,
+            prepare=self._rotation,
+            conclude=self._find_rotation,
         )
 
     def _subspace_phase(self, start: DestinyStart) -> Mixing:
@@ -90,28 +95,13 @@ class Start:
             measure=1.0 if found.overall is not None else size,
         )
 
-    def _rotation_sum(self, found: Found) -> Pooled:
-        basis = polar(known(found.start))
-        p, total = self._own.shape[1], self._own.in_units(found, found.total) or 0.0
-
-        def decide(sums: Matrix) -> Matrix:
-            vectors, values = leading_vectors(basis, sums.reshape(p, p), start_of(self._own.topology), tie=TIE)
-            return np.concatenate([values, vectors.ravel()])
-
-        def sum_fault(sums: Matrix) -> str | None:
-            return range_fault("the largest entry of X'AA'X", float(np.abs(sums).max()), 0.0, total)
-
-        def word_fault(word: Matrix) -> str | None:
-            values, vectors = word[:p], word[p:].reshape(self._own.shape)
-            fault = parts_fault("the eigenvalues", values, total) or orthonormal_fault("the start", vectors)
-            return fault or (None if values[0] > 0 else "no eigenvalue is positive")
-
-        own = self._own.pca(found)
-        return Sum(lambda: own.captured(basis).ravel(), decide, sum_fault=sum_fault, word_fault=word_fault)
+    def _rotation(self, found: Found) -> Rotation:
+        total = self._own.in_units(found, found.total) or 0.0
+        return Rotation(self._own.pca(found), known(found.start), start_of(self._own.topology), total)
 
     def _find_rotation(self, found: Found, word: Matrix) -> Found:
-        p = self._own.shape[1]
-        overall = 1.0 if found.overall is None else float(found.overall)
-        values = overall**2 * word[:p]
-        start = word[p:].reshape(self._own.shape)
-        return self._own.divided(replace(found, start=start, values=values, size=values[0]), values[0])
+        method, overall = self._rotation(found), 1.0 if found.overall is None else float(found.overall)
+        values = overall**2 * method.values(word)
+        return self._own.divided(
+            replace(found, start=method.vectors(word), values=values, size=values[0]), values[0]
+        )
