@@ -25,7 +25,10 @@ from thanos_peer.topology import Topology
 
 LONGEST_CAUSE = 300  # characters of what the code says of itself
 
-NEAR = 2.0**-20  # how far a prox goes to tell a slope
+LARGEST = 1e140  # of entries: their squares must be finite, and sums of those
+FAR = 2.0  # times as far as the manifold: where slopes of a convex function are told, as they rise outwards
+NEAR = 2.0**-10  # how far a prox goes to tell one
+DIRECTIONS = 16  # in which they are told
 
 
 class OwnObjective:
@@ -54,10 +57,9 @@ class OwnObjective:
 class OwnRegularizer:
     """weight * r of the user's own class, which is made with the weight and the options."""
 
-    def __init__(self, topology: Topology, weight: float) -> None:
-        problem = topology.problem
-        self._code = _Code(topology, "problem.regularizer", problem.regularizer)
-        self._code.make(weight, problem.regularizer_options, needs=("value", "prox"))
+    def __init__(self, code: "_Code") -> None:
+        self._code = code
+        self._slopes: dict[tuple[int, int], float] = {}
 
     def value(self, X: Matrix) -> float:
         """g(X) for X of (n, p)."""
@@ -70,22 +72,26 @@ class OwnRegularizer:
         return self._code.matrix("prox", X, sigma)
 
     def lipschitz(self, n: int, p: int) -> float:
-        """What the class says; if it says nothing, how steep it is at one point, which solvers take for scale."""
+        """What the class says; if it says nothing, an estimate: its steepest slope in some directions."""
         if self._code.has("lipschitz"):
             return self._code.number("lipschitz", n, p)
-        X = np.random.default_rng(0).standard_normal((n, p))
-        return float(norm(X - self.prox(X, NEAR))) / NEAR
+        if (n, p) not in self._slopes:
+            self._slopes[n, p] = self._steepest(n, p)
+        return self._slopes[n, p]
+
+    def _steepest(self, n: int, p: int) -> float:
+        """The largest subgradient that prox tells, at points beyond the manifold and their opposites."""
+        half = np.random.default_rng(0).standard_normal((DIRECTIONS // 2, n, p))
+        points = FAR * np.sqrt(p) * np.concatenate([half, -half]) / np.tile(norm(half), 2)[:, None, None]
+        return float(norm(points - self.prox(points, NEAR)).max()) / NEAR
 
     @staticmethod
     def of(topology: Topology, weight: float) -> "OwnRegularizer":
         """With a derivative of its prox, if the class has one."""
-        plain = OwnRegularizer(topology, weight)
-        return OwnDifferentiableRegularizer(topology, weight) if plain.is_differentiable else plain
-
-    @property
-    def is_differentiable(self) -> bool:
-        """Whether the class has `prox_derivative`."""
-        return self._code.has("prox_derivative")
+        problem = topology.problem
+        code = _Code(topology, "problem.regularizer", problem.regularizer)
+        code.make(weight, problem.regularizer_options, needs=("value", "prox"))
+        return (OwnDifferentiableRegularizer if code.has("prox_derivative") else OwnRegularizer)(code)
 
 
 class OwnDifferentiableRegularizer(OwnRegularizer):
@@ -161,7 +167,11 @@ class _Code:
         )
         if returned.shape != self._shape:
             raise OwnCodeError(f"{what} returned an array of shape {returned.shape}; must be {self._shape}")
-        if not np.isfinite(returned).all() and self._is_sound(X):
+        if not (np.abs(returned) < LARGEST).all() and self._is_sound(X):
+            if np.isfinite(returned).all():
+                raise OwnCodeError(
+                    f"{what} returned numbers of {LARGEST:.0e} or more: divide value, too, by a constant"
+                )
             raise OwnCodeError(f"{what} returned numbers that are not finite")
         return returned
 

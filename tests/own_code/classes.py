@@ -46,6 +46,32 @@ class Steep(Ridge):
         return V / (1 + sigma * self.weight)
 
 
+class OneSided:
+    """weight * what the first entry is below zero."""
+
+    made = 0
+
+    def __init__(self, weight):
+        self.weight = weight
+        OneSided.made += 1
+
+    def value(self, X):
+        return self.weight * max(0.0, -X[0, 0])
+
+    def prox(self, X, sigma):
+        Y = X.copy()
+        Y[0, 0] = X[0, 0] if X[0, 0] > 0 else min(0.0, X[0, 0] + sigma * self.weight)
+        return Y
+
+    def prox_derivative(self, X, sigma, V):
+        return V
+
+
+class Huge(Quartic):
+    def gradient(self, X):
+        return X * 1e200
+
+
 class Raises(Quartic):
     def gradient(self, X):
         raise RuntimeError("no\\nluck")
