@@ -93,7 +93,9 @@ def test_methods_for_sparse_pca_and_those_that_draw_from_its_samples_are_refused
     raw = raw_with()
     raw["algorithm"] = {"method": name, "start": {"kind": "random", "seed": 1}}
     (line,) = refusal(raw).splitlines()
-    assert f'algorithm.method = \'{name}\': must be "proximal" or "thanos" with an objective of your own' in line
+    others = ", ".join(sorted(other for other, method in METHODS.items() if not method.is_for_pca))
+    assert f"algorithm.method = '{name}': must be one of {others} with an objective of your own" in line
+    assert "proximal, subgradient, thanos" in others
 
 
 def test_the_digest_covers_names_and_options():
@@ -107,3 +109,12 @@ def test_the_digest_covers_names_and_options():
     ]
     assert len({make_topology(raw).digest for raw in files}) == len(files)
     assert make_topology(raw_with(objective_options={})).digest == make_topology(raw_with()).digest
+
+
+def test_with_an_objective_of_ones_own_the_start_is_random_unless_the_file_names_another():
+    raw = raw_with()
+    raw["algorithm"] = {"method": "auto"}
+    start = make_topology(raw).algorithm.start
+    assert (start.kind, start.seed) == ("random", 1)
+    raw["algorithm"]["start"] = {"kind": "random", "seed": 5}
+    assert make_topology(raw).algorithm.start.seed == 5

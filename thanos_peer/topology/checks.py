@@ -191,7 +191,8 @@ def method_mistakes(problem: Values, algorithm: Values, given: Collection[str]) 
         allowed = 'is missing: rule = "constant" with sigma, or rule = "decreasing" with sigma0 and exponent'
         yield Mistake("algorithm.smoothing", allowed, has_value=False)
     if known is not None and known.is_for_pca and problem.get("objective") is not None:
-        allowed = f'must be "proximal" or "thanos" with an objective of your own: {method} is for sparse PCA'
+        others = ", ".join(sorted(each for each, of in (MIXING | SUMMING).items() if not of.is_for_pca))
+        allowed = f"must be one of {others} with an objective of your own: {method} is for sparse PCA"
         yield Mistake("algorithm.method", allowed, method)
     if method in SUMMING and not SUMMING[method].fits(n := problem.get("n", 0)):
         allowed = (

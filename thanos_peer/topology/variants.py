@@ -28,12 +28,18 @@ OF_PRESETS: dict[str, dict[str, Any]] = {  # all of them of THANOS
 }
 
 
+OF_OWN_OBJECTIVES: dict[str, Any] = {"start": {"kind": "random", "seed": 1}}  # there are no leading vectors
+
+
 def spell_out(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A file with what its preset stands for; keys that it names itself go before. With mistakes it stays."""
-    algorithm = raw.get("algorithm")
-    if not isinstance(algorithm, Mapping) or algorithm.get("method", "thanos") != "thanos":
+    """A file with what its preset and its objective stand for; its own keys go before. With mistakes it stays."""
+    algorithm, problem = raw.get("algorithm"), raw.get("problem")
+    if not isinstance(algorithm, Mapping):
         return dict(raw)
-    return {**raw, "algorithm": {**_by_preset(algorithm), **algorithm}}
+    is_own = isinstance(problem, Mapping) and problem.get("objective") is not None
+    own = deepcopy(OF_OWN_OBJECTIVES) if is_own else {}
+    known = _by_preset(algorithm) if algorithm.get("method", "thanos") == "thanos" else {}
+    return {**raw, "algorithm": {**known, **own, **algorithm}}
 
 
 def _by_preset(algorithm: Mapping[str, Any]) -> dict[str, Any]:
