@@ -17,6 +17,7 @@ from thanos_peer.topology.sections import DestinyStart, FileData, LeadingStart
 NO_SPREAD = 16 * float(np.finfo(np.float64).eps)  # of its mean: no agent knows a constant any better
 
 LARGEST_COUNT = 2.0**53  # of samples: below it every whole number is a double
+LARGEST = 1e150  # of ||A||_F^2: squares of gradients must be finite
 
 
 class Scaling:
@@ -97,8 +98,11 @@ class Scaling:
         size, total = sums
         if not size > 0:
             raise DataFileError(NOTHING_LEFT)
-        if not (np.isfinite(size) and np.isfinite(total)):
-            raise DataFileError("all samples together are too large for double precision: scale them down")
+        if not total < LARGEST:
+            raise DataFileError(
+                f"all samples together are too large for double precision, ||A||_F^2 = {total:.1e}: scale the "
+                f"files of all peers down, so that it is below {LARGEST:.0e}"
+            )
         found, start = replace(found, size=size, total=total), self._own.topology.algorithm.start
         if isinstance(start, LeadingStart):
             return found
