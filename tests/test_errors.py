@@ -49,6 +49,8 @@ def test_a_divergence_says_who_when_with_which_step_and_what_to_try():
     error = DivergenceError(agent=3, k=17, eta=12.345678, what="||X||_F = inf", advice="try less")
     assert str(error) == "agent 3 diverged in round 17 with step size 12.3: ||X||_F = inf; try less"
     assert (error.agent, error.k, error.eta) == (3, 17, 12.345678)
+    without = DivergenceError(agent=3, k=17, eta=0.0, what="||X||_F = inf", advice="try less")
+    assert str(without) == "agent 3 diverged in round 17: ||X||_F = inf; try less"
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,8 @@ class DivergenceError(ThanosPeerError):
 
     def __init__(self, *, agent: int, k: int, eta: float, what: str, advice: str) -> None:
         self.agent, self.k, self.eta = agent, k, eta
-        super().__init__(f"agent {agent} diverged in round {k} with step size {eta:.3g}: {what}; {advice}")
+        step = f" with step size {eta:.3g}" if eta else ""  # which some methods do not tell
+        super().__init__(f"agent {agent} diverged in round {k}{step}: {what}; {advice}")
 
 
 class ProtocolError(ThanosPeerError):
