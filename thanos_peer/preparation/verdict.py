@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 
 from thanos_peer.algorithm.accelerated import sparse_point
-from thanos_peer.algorithm.faults import ROUNDING, parts_fault, range_fault
+from thanos_peer.algorithm.faults import FEASIBLE, ROUNDING, parts_fault, range_fault
 from thanos_peer.algorithm.measures import certificate, weakest_component
 from thanos_peer.algorithm.methods import MIXING
 from thanos_peer.algorithm.mixing import BLOW_UP
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.pooling import Pooled, Sum
-from thanos_peer.algorithm.solving import FEASIBLE
 from thanos_peer.algorithm.stiefel import infeasibility, norm, orthonormal_basis, polar
 from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
