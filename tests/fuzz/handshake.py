@@ -1,25 +1,18 @@
 """What must hold for any conversation with a peer: it goes on, or ends with an error of the one tree.
 
 An input is a script of what neighbors and strangers say: hellos, blocks and byes with right and wrong fields, and
-frames of any bytes, in any order. A real `Peer` runs on a real event loop; its sockets are real too, but are
-opened once for all inputs, and lead to nobody. Frames are handed over where those that arrive are. What the peer
-answers must be sound, and what it logs must be short and printable.
+frames of any bytes, in any order. They are decoded as a peer does it, and told to the session that peers run.
+What it answers must be sound, and what it logs must be short and printable.
 
 The bits of the first byte say how the peer was started, and whether its run begins with sums. If with keys, each
 frame comes with the id that belongs to some key, the sender's or another's, and nothing may be heard of a neighbor
 but what came with its own.
 """
 
-import asyncio
-import atexit
-import contextlib
 import functools
-import logging
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -30,16 +23,19 @@ from thanos_peer.agent import Agent
 from thanos_peer.block import PAIR, WORD, AgentId, Block, StopWord, bytes_each
 from thanos_peer.errors import ThanosPeerError
 from thanos_peer.problem import Instance
+from thanos_peer.protocol.conversation import EPOCHS_APART, Options
+from thanos_peer.protocol.hearing import Arrived
+from thanos_peer.protocol.outputs import AdvanceSoon, Finished, Log, Output, Save, Send
+from thanos_peer.protocol.session import Session
+from thanos_peer.protocol.waiting import Patience
 from thanos_peer.protocol.wire import LARGEST_ROUND, Bye, Codec, Hello
-from thanos_peer.runtime import peer as peer_module
 from thanos_peer.runtime.checkpoint import CheckpointStore
-from thanos_peer.runtime.links import Links
-from thanos_peer.runtime.peer import Peer
-from thanos_peer.runtime.waiting import Patience
+from thanos_peer.runtime.peer import terms_of
 
 ME, NEIGHBORS = 0, (1, 3)
 N, P = 3, 2
 MOST_GROUPS = 20
+BEGAN = 1000.0  # by the clock of a conversation
 LONGEST_LINE = 700  # characters
 NUMBERS = (0, 1, 2, 3, 5, 7, 1000, LARGEST_ROUND)
 FEATURES = "ff" * 32  # the digest of their names, where the peer's features have some
@@ -181,141 +177,114 @@ class Speaker:
         return Bye(k, TEXTS[::-1][choice % len(TEXTS)], NUMBERS[choice // len(TEXTS) % len(NUMBERS)])
 
 
-class OpenLinks(Links):
-    """Sockets that stay open from one peer to the next, and note what is sent."""
+class Conversation:
+    """A session that is talked to: what it wants done is done here, and what it sends and logs is looked at."""
 
-    def pass_to(self, on_frames) -> "OpenLinks":
-        self._on_frames, self.sent, self.came_with = on_frames, [], Counter()
-        return self
+    def __init__(self, instance: Instance, scene: Scene, store: CheckpointStore | None) -> None:
+        topology = instance.topology
+        self.agent = Agent(topology, ME, instance.plan(ME), None if store is None else store.load())
+        self._digest, self._store, self._forms = topology.digest, store, self.agent.forms
+        self._now, self._heard_with = BEGAN, Counter()
+        self.lines, self.is_over, self.error = 0, False, None
+        options = Options(
+            patience=Patience(farewell=0),
+            saves=store is not None,
+            restarts_tracking=scene.restarts_tracking,
+            features=FEATURES if scene.has_features else "",
+            epochs_apart=0.0 if scene.is_hasty else EPOCHS_APART,
+        )
+        addresses = {j: topology.peers[j].address for j in (ME, *NEIGHBORS)}
+        self.session = Session(self.agent, terms_of(topology), addresses, options, self._now)
+        self._perform(self.session.start(self._now))
 
-    def hand_over(self, frames: list[Said]) -> None:
-        self.came_with += Counter(said.speaker for said in frames if said.claimed in (None, said.speaker))
-        self._on_frames([said.frame for said in frames], [said.speaker for said in frames])
+    @property
+    def life(self) -> int:
+        return self.session.talk.handshake.terms.life
 
-    def send(self, neighbors, frame):
-        self.sent.append(frame)
-        return super().send(neighbors, frame)
+    def hear(self, frames: list[Said]) -> None:
+        """Have it hear some frames at once, and then the clock tick."""
+        epoch = self.session.talk.listening_epoch
+        decoded = codec_of(self._digest, epoch, self._forms).decode_all([said.frame for said in frames])
+        self._heard_with += Counter(said.speaker for said in frames if said.claimed in (None, said.speaker))
+        arrived = [
+            Arrived(message, len(said.frame), self._now, said.speaker)
+            for message, said in zip(decoded, frames, strict=True)
+        ]
+        self._perform(self.session.receive(arrived, epoch, self._now))
+        self.tick(0.01)
 
-    def close(self, *, linger) -> None:
-        """Leave them open."""
+    @property
+    def seconds(self) -> float:
+        return self._now - BEGAN
 
+    def tick(self, seconds: float) -> None:
+        self._now += seconds
+        self._perform(self.session.tick(self._now))
 
-class Lines(logging.Handler):
-    """All that is logged must be one short line; they are counted."""
+    def stop(self) -> None:
+        self._perform(self.session.stop("all is said", self._now))
+        for _ in range(1000):
+            if self.is_over:
+                return
+            self.tick(self.session.seconds_to_tick)
+        raise AssertionError(f"it does not end, but stays {self.session.talk.stage}")
 
-    count = 0
+    def _perform(self, outputs: list[Output]) -> None:
+        for output in outputs:
+            match output:
+                case Send(_, message, epoch):
+                    codec = codec_of(self._digest, epoch, self._forms)
+                    sender, decoded = codec.decode(codec.encode(ME, message))  # which a neighbor would accept
+                    assert sender == ME
+                    check_message(sender, decoded, {(PAIR, (N, P)), *self._forms})
+                case Log(_, text):
+                    self.lines += 1
+                    check_line(text, LONGEST_LINE)
+                case Save(memory, is_urgent):
+                    self._store.save(memory)
+                    if not is_urgent:
+                        self._perform(self.session.saved(memory, self._now))
+                case AdvanceSoon():
+                    self._perform(self.session.advance(self._now))
+                case Finished(error):
+                    self.is_over, self.error = True, error
 
-    def emit(self, record) -> None:
-        self.count += 1
-        check_line(record.getMessage(), LONGEST_LINE)
+    def check_speakers(self) -> None:
+        """Whether nothing was heard in the name of a neighbor that did not come with its key."""
+        for j in NEIGHBORS:
+            received = self.session.talk.traffic.counters(j).messages_received
+            assert received <= self._heard_with[j], f"somebody spoke as peer {j}"
 
 
 class Stage:
-    """Where all conversations take place: a loop, sockets, and an instance to be the peer of."""
+    """Where all conversations take place: instances to be the peer of."""
 
     def __init__(self) -> None:
-        directory = tempfile.TemporaryDirectory(prefix="fuzz")
-        atexit.register(directory.cleanup)
         raw = raw_topology("ring", 4, n=N, p=P, max_rounds=6, tolerance=1e-3)
-        for peer in raw["peers"]:
-            peer["address"] = f"ipc://{Path(directory.name) / str(peer['id'])}"
         self.instance = make_instance(raw)
         raw["algorithm"]["start"] = {"kind": "leading"}
         self.instance_with_sums = make_instance(raw)
-        self.loop = asyncio.new_event_loop()
-        self.links = self.loop.run_until_complete(self._open())
-        self.lines = Lines()
-
-    async def _open(self) -> OpenLinks:
-        peers = self.instance.topology.peers
-        return OpenLinks(
-            peers[ME].address, {j: peers[j].address for j in NEIGHBORS}, largest_frame=10**4, on_frames=print
-        )
+        self.lines, self.seconds = 0, 0.0
 
     def play(self, speak: Speech, scene: Scene, store: CheckpointStore | None = None) -> bool:
         """Let a new peer hear what is said to it, a few frames at a time; returns whether it took no offence."""
-        self.lines.count = 0
-        with self._set_up(scene):
-            return self.loop.run_until_complete(self._converse(speak, scene, store))
-
-    @contextlib.contextmanager
-    def _set_up(self, scene: Scene) -> Iterator[None]:
-        """Have peers use the sockets that are open, and lines of the log be looked at."""
-        logger = logging.getLogger("thanos_peer")
-        links, apart, log = peer_module.Links, peer_module.EPOCHS_APART, (logger.handlers[:], logger.propagate)
-        level = logger.level
-        peer_module.Links = lambda *_, on_frames, **__: self.links.pass_to(on_frames)
-        peer_module.EPOCHS_APART = 0.0 if scene.is_hasty else apart
-        logger.handlers[:], logger.propagate, logger.level = [self.lines], False, logging.DEBUG
-        try:
-            yield
-        finally:
-            peer_module.Links, peer_module.EPOCHS_APART = links, apart
-            logger.handlers[:], logger.propagate = log
-            logger.level = level
-
-    async def _converse(self, speak: Speech, scene: Scene, store: CheckpointStore | None) -> bool:
-        instance, loop = self.instance_of(scene), asyncio.get_running_loop()
-        agent = Agent(instance.topology, ME, instance.plan(ME), None if store is None else store.load())
-        peer = Peer(
-            instance.topology,
-            agent,
-            bind=instance.topology.peers[ME].address,
-            on_round=lambda _: None,
-            patience=Patience(farewell=0),
-            store=store,
-            restarts_tracking=scene.restarts_tracking,
-            features=FEATURES if scene.has_features else "",
-        )
-        running = asyncio.create_task(peer.run(lambda: None, lambda: None))
-        await asyncio.sleep(0)
-        for frames in speak(agent, self.life()):
-            loop.call_soon(self.links.hand_over, frames)
-            await asyncio.sleep(0)  # it hears them,
-            await asyncio.sleep(0)  # and takes a step that it has put off
-            if running.done():
+        talk = Conversation(self.instance_of(scene), scene, store)
+        for frames in speak(talk.agent, talk.life):
+            talk.hear(frames)
+            if talk.is_over:
                 break
-        peer.stop("all is said")
-        try:
-            await asyncio.wait_for(running, 60)  # on a busy machine
-        except ThanosPeerError as error:
-            check_line(str(error), LONGEST_LINE)
-            return False
-        finally:
-            self._check_answers(agent, instance.topology.digest)
-            self._check_speakers(peer, scene)
-        return peer.rejected == 0
+        talk.stop()
+        self.lines, self.seconds = talk.lines, talk.seconds
+        if scene.has_keys:
+            talk.check_speakers()
+        if talk.error is not None:
+            assert isinstance(talk.error, ThanosPeerError)
+            check_line(str(talk.error), LONGEST_LINE)
+        return talk.error is None and talk.session.rejected == 0
 
     def instance_of(self, scene: Scene) -> Instance:
         """Whose peer is to be played to."""
         return self.instance_with_sums if scene.has_sums else self.instance
-
-    def life(self) -> int:
-        """The life that the peer has named in its first hello."""
-        return codec_of(self.instance.topology.digest).decode(self.links.sent[0])[1].life
-
-    def _check_answers(self, agent: Agent, digest: str) -> None:
-        """Whether all that the peer has sent is sound in one of the epochs that it has named, or the latest."""
-        first = codec_of(digest, 0, agent.forms).decode_all(self.links.sent)
-        epochs = {0, agent.epoch} | {
-            said[1].epoch for said in first if isinstance(said, tuple) and isinstance(said[1], Hello)
-        }
-        for codec in [codec_of(digest, epoch, agent.forms) for epoch in epochs]:
-            decoded = codec.decode_all(self.links.sent)
-            for sender, message in (said for said in decoded if isinstance(said, tuple)):
-                assert sender == ME
-                check_message(sender, message, {(PAIR, (N, P)), *agent.forms})
-            self.links.sent = [
-                frame for frame, said in zip(self.links.sent, decoded, strict=True) if not isinstance(said, tuple)
-            ]
-        assert not self.links.sent, "the peer has sent what no neighbor would accept"
-
-    def _check_speakers(self, peer: Peer, scene: Scene) -> None:
-        """Whether nothing was heard in the name of a neighbor that did not come with its key."""
-        for j in NEIGHBORS if scene.has_keys else ():
-            assert peer.traffic.counters(j).messages_received <= self.links.came_with[j], (
-                f"somebody spoke as peer {j}"
-            )
 
 
 @functools.cache

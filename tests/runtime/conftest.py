@@ -1,28 +1,10 @@
-"""A clock and a disk that do what a test wants."""
+"""A disk that does what a test wants."""
 
 import contextlib
 import subprocess
 
 import pytest
 from runtime.namespaces import need
-
-from thanos_peer.runtime import farewell, waiting
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """A clock that stands still until it is set, for those that wait and those that leave."""
-
-    class Clock:
-        now = 1000.0
-
-        def monotonic(self):
-            return self.now
-
-    clock = Clock()
-    for module in (farewell, waiting):
-        monkeypatch.setattr(module, "time", clock)
-    return clock
 
 
 @pytest.fixture

@@ -48,17 +48,18 @@ OTHERS = [method for method in METHODS if method not in STOPS]  # killed in thei
 HOLDS = """
 import os, pathlib
 
-from thanos_peer.runtime.peer import Peer
+from thanos_peer.agent import Agent
 
-rounds, go, is_held = [*map(int, os.environ["ROUNDS"].split())], pathlib.Path(os.environ["GO"]), Peer._is_held
-
-
-def is_held_here(self):
-    following = self.agent.k + 1
-    return (following in rounds and not (go / str(following)).exists()) or is_held(self)
+rounds, go, is_ready = [*map(int, os.environ["ROUNDS"].split())], pathlib.Path(os.environ["GO"]), Agent.is_ready
 
 
-Peer._is_held = is_held_here
+def is_ready_here(self):
+    following = self.k + 1
+    is_held = following in rounds and not (go / str(following)).exists()
+    return not is_held and is_ready.fget(self)
+
+
+Agent.is_ready = property(is_ready_here)
 """
 
 

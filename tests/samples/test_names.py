@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thanos_peer.errors import DataFileError
-from thanos_peer.samples import check_same_features, difference_of_digests, digests_so_far, features_digest
+from thanos_peer.protocol.handshake import difference_of_digests
+from thanos_peer.samples import check_same_features, digests_so_far, features_digest
 from thanos_peer.samples.names import check_names
 
 NAMES = st.lists(st.text(max_size=5), max_size=5)

@@ -22,6 +22,8 @@ from thanos_peer.errors import (
     ThanosPeerError,
 )
 from thanos_peer.problem import share_of
+from thanos_peer.protocol import conversation
+from thanos_peer.protocol.waiting import Patience
 from thanos_peer.protocol.wire import DONE, SPENT, Bye
 from thanos_peer.results import PeerFiles
 from thanos_peer.runtime.checkpoint import CheckpointStore, checkpoints_in, latest_epoch_in
@@ -34,7 +36,6 @@ from thanos_peer.runtime.signals import Signals
 from thanos_peer.runtime.status import StatusServer, local_address
 from thanos_peer.runtime.trajectory import TrajectoryWriter
 from thanos_peer.runtime.turns import prefer_long_turns
-from thanos_peer.runtime.waiting import Patience
 from thanos_peer.samples import features_digest
 from thanos_peer.topology import Topology
 from thanos_peer.topology.data import features_of
@@ -202,11 +203,14 @@ class _Life:
             bind=str(options.bind),
             credentials=self.credentials,
             on_round=self._keeper(stack),
-            patience=options.patience,
+            options=conversation.Options(
+                patience=options.patience,
+                saves=store is not None,
+                restarts_tracking=options.restarts_tracking,
+                features=features_digest(features),
+                has_result=has_result,
+            ),
             store=store,
-            restarts_tracking=options.restarts_tracking,
-            features=features_digest(features),
-            has_result=has_result,
         )
         return peer, features
 

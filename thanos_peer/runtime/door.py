@@ -15,8 +15,6 @@ import zmq
 from zmq.utils import z85
 
 from thanos_peer.block import AgentId
-from thanos_peer.errors import RemoteProtocolError
-from thanos_peer.protocol.wire import Message
 from thanos_peer.runtime.connections import MOST_AT_ONCE, Connections
 from thanos_peer.runtime.security import Credentials
 
@@ -27,14 +25,6 @@ ENOUGH_FILES = 4096  # more than ZeroMQ accepts before it is told to stop
 ACCEPTED, REFUSED = b"200", b"300"  # after a 400 ZeroMQ would never try again, even with a new file at this end
 WRONG_KEY = "it has a key that is no neighbor's"
 _NOBLOCK = int(zmq.NOBLOCK)
-
-
-def check_speaker(said: tuple[AgentId, Message] | RemoteProtocolError, speaker: AgentId) -> None:
-    """Raise RemoteProtocolError if a message does not come from whose name it bears."""
-    claimed = said.neighbor if isinstance(said, RemoteProtocolError) else said[0]
-    if claimed != speaker:
-        what = str(said) if claimed is None else f"speaks in the name of peer {claimed}"
-        raise RemoteProtocolError(neighbor=speaker, k=None, what=what)
 
 
 def allow_many_files() -> None:

@@ -30,7 +30,7 @@ async def tell_neighbors(
             bind,
             waiting,
             largest_frame=codec.largest_frame,
-            on_frames=lambda frames, speakers: None,  # noqa: ARG005 - nobody listens any more
+            on_frames=lambda frames, keys: None,  # noqa: ARG005 - nobody listens any more
             credentials=credentials,
         )
     except ConfigError as error:  # what it had to say is said on this host at least
@@ -40,7 +40,7 @@ async def tell_neighbors(
     frame = codec.encode(agent, bye)
     try:
         while waiting and time.monotonic() < until:
-            for j in [j for j in waiting if links.states[j].is_up]:
+            for j in [j for j in waiting if links.is_up(j)]:
                 links.send([j], frame)
                 del waiting[j]
             await asyncio.sleep(PAUSE)

@@ -21,6 +21,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from thanos_peer.block import AgentId
 from thanos_peer.errors import ConfigError
+from thanos_peer.protocol.neighbor import LinkEvent
 from thanos_peer.runtime.connections import Connections
 from thanos_peer.runtime.door import Door
 from thanos_peer.runtime.security import Credentials
@@ -52,40 +53,21 @@ _WATCHED = (
     | zmq.EVENT_CONNECT_RETRIED
     | _REFUSED
 )
+_EVENTS: dict[int, LinkEvent] = {
+    zmq.EVENT_HANDSHAKE_SUCCEEDED: LinkEvent.UP,
+    zmq.EVENT_CONNECT_RETRIED: LinkEvent.RETRIED,
+}
 
 
 @dataclass
-class LinkState:
-    """What is known of the connection to a neighbor."""
+class _Outbox:
+    """The socket to a neighbor, what watches it, whether it is connected, and when there was news of it."""
 
     address: str
+    socket: "zmq.Socket[bytes]"
+    monitor: "zmq.Socket[bytes]"
     is_up: bool = False
-    since: float = 0.0
-    was_up: bool = False
-    retries: int = 0
-    refusals: int = 0
-    heard: float = field(default_factory=time.monotonic)  # when there was the last news of it
-    unresolved: str | None = None
-
-    def describe(self, now: float) -> str:
-        """In words."""
-        if self.is_up:
-            return f"connected for {now - self.since:.0f} s"
-        if self.was_up:  # one that is frozen still lets its kernel connect, and nothing more
-            since = (
-                f"no handshake since, {self.refusals} tries"
-                if self.refusals
-                else f"{self.retries} tries to reconnect"
-            )
-            return f"connection lost {now - self.since:.0f} s ago, {since}"
-        if self.refusals:
-            return (
-                f"no handshake, {self.refusals} tries; do both have the same topology file, and is it this peer's "
-                "key that stands in it?"
-            )
-        if self.unresolved is not None:
-            return f"the name {self.unresolved} does not resolve"
-        return f"never connected, {self.retries + 1} tries"
+    heard: float = field(default_factory=time.monotonic)
 
 
 def queue_for(largest_frame: int) -> int:
@@ -113,6 +95,7 @@ class Links:
         neighbors: Where each neighbor listens, and where this peer is said to.
         largest_frame: ZeroMQ cuts off whoever sends more than this many bytes at once.
         on_frames: Called with what has arrived, one frame or more, and whose key each came with.
+        on_link: Called when something happens to the connection to a neighbor.
         credentials: The keys that this peer and its neighbors know each other by; None speaks in the clear.
     """
 
@@ -123,18 +106,17 @@ class Links:
         *,
         largest_frame: int,
         on_frames: Callable[[list[bytes], list[AgentId | None]], None],
+        on_link: Callable[[AgentId, LinkEvent], None] = lambda neighbor, event: None,  # noqa: ARG005
         credentials: Credentials | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._context = zmq.Context()
-        self._on_frames, self._credentials = on_frames, credentials
+        self._on_frames, self._on_link, self._credentials = on_frames, on_link, credentials
         self._most_at_once = max(1, min(SPARE_AT_ONCE + 4 * len(neighbors), AT_ONCE_BYTES // largest_frame))
         self._queue = queue_for(largest_frame)
         self._largest_frame = largest_frame if credentials is None else largest_frame + SEALED
         self._door: Door | None = None
         self._mending: asyncio.TimerHandle | None = None
-        self._monitors: dict[AgentId, zmq.Socket[bytes]] = {}
-        self.states = {j: LinkState(address) for j, address in neighbors.items()}
         self._inbox: zmq.Socket[bytes] = self._context.socket(zmq.PULL)
         self._connections = Connections(
             self._inbox,
@@ -142,7 +124,7 @@ class Links:
             has_keys=credentials is not None,
             most_unread=(self._queue + 2) * (self._largest_frame + SEALED) + READ_AHEAD,
         )
-        self._outboxes: dict[AgentId, zmq.Socket[bytes]] = {}
+        self._outboxes: dict[AgentId, _Outbox] = {}
         try:
             self._listen(bind)
             for j, address in neighbors.items():
@@ -168,7 +150,6 @@ class Links:
 
     def _connect(self, j: AgentId, address: str) -> None:
         outbox: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
-        self._outboxes[j] = outbox
         outbox.setsockopt(zmq.SNDHWM, self._queue)
         self._limit(outbox, address)
         if self._credentials is not None:
@@ -179,7 +160,7 @@ class Links:
         outbox.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
         outbox.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)  # the next try looks up the name anew
         monitor = outbox.get_monitor_socket(_WATCHED)
-        self._monitors[j] = monitor
+        self._outboxes[j] = _Outbox(address, outbox, monitor)
         self._loop.add_reader(monitor.fileno(), self._watch, j)
         self._watch(j)  # the same holds here
         outbox.connect(address)
@@ -201,19 +182,24 @@ class Links:
         outboxes, full = self._outboxes, []
         for j in neighbors:
             try:
-                _send(outboxes[j], frame, _NOBLOCK)
+                _send(outboxes[j].socket, frame, _NOBLOCK)
             except zmq.Again:
                 full.append(j)
         return full
 
+    def is_up(self, j: AgentId) -> bool:
+        """Whether a neighbor is connected."""
+        return self._outboxes[j].is_up
+
     def disconnect(self, j: AgentId) -> None:
         """Close the socket to one of them."""
-        monitor, outbox = self._monitors.pop(j), self._outboxes.pop(j)
-        del self.states[j]
-        outbox.disable_monitor()
-        self._loop.remove_reader(monitor.fileno())
-        monitor.close(linger=0)
-        outbox.close(linger=0)
+        self._close(self._outboxes.pop(j), linger=0)
+
+    def _close(self, outbox: _Outbox, *, linger: float) -> None:
+        outbox.socket.disable_monitor()
+        self._loop.remove_reader(outbox.monitor.fileno())
+        outbox.monitor.close(linger=0)
+        outbox.socket.close(linger=int(linger * 1000))
 
     def drain(self) -> None:
         """Hand over what has arrived."""
@@ -255,42 +241,33 @@ class Links:
             self.drain()
 
     def _watch(self, j: AgentId) -> None:
-        """Note what became of the connection to a neighbor."""
-        state, monitor = self.states[j], self._monitors[j]
-        while monitor.poll(0):
-            event = recv_monitor_message(monitor, zmq.NOBLOCK)["event"]
-            state.heard = time.monotonic()
-            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                state.is_up, state.was_up, state.since = True, True, time.monotonic()
-                state.retries = state.refusals = 0
-            elif event & _REFUSED:
-                state.refusals += 1
-            elif event == zmq.EVENT_CONNECT_RETRIED:
-                state.retries += 1
-            elif state.is_up:
-                state.is_up, state.since = False, time.monotonic()
+        """Pass on what became of the connection to a neighbor."""
+        outbox = self._outboxes[j]
+        while outbox.monitor.poll(0):
+            number = recv_monitor_message(outbox.monitor, zmq.NOBLOCK)["event"]
+            outbox.heard = time.monotonic()
+            event = _EVENTS.get(number, LinkEvent.REFUSED if number & _REFUSED else LinkEvent.DOWN)
+            if event in (LinkEvent.UP, LinkEvent.DOWN):
+                outbox.is_up = event is LinkEvent.UP
+            self._on_link(j, event)
 
     def _mend(self) -> None:
         """Make those links anew that ZeroMQ has given up, as it does when the other end does not keep to ZMTP."""
         now = time.monotonic()
         self._mending = self._loop.call_later(STUCK / 4, self._mend)
-        for j, state in self.states.items():
-            if not state.is_up and now - state.heard > STUCK:
-                state.heard = now
+        for outbox in self._outboxes.values():
+            if not outbox.is_up and now - outbox.heard > STUCK:
+                outbox.heard = now
                 with contextlib.suppress(zmq.ZMQError):  # it has forgotten the address already
-                    self._outboxes[j].disconnect(state.address)
-                self._outboxes[j].connect(state.address)
+                    outbox.socket.disconnect(outbox.address)
+                outbox.socket.connect(outbox.address)
 
     def close(self, *, linger: float) -> None:
         """Close all sockets; frames still queued for a neighbor get `linger` seconds to leave."""
         if self._mending is not None:
             self._mending.cancel()
-        for j, monitor in self._monitors.items():
-            self._outboxes[j].disable_monitor()
-            self._loop.remove_reader(monitor.fileno())
-            monitor.close(linger=0)
         for outbox in self._outboxes.values():
-            outbox.close(linger=int(linger * 1000))
+            self._close(outbox, linger=linger)
         if not self._inbox.closed:
             self._loop.remove_reader(self._inbox.fileno())
             self._connections.close()

@@ -10,7 +10,6 @@ from thanos_peer.samples.moments import Moments, Spread, read_moments, samples_d
 from thanos_peer.samples.names import (
     check_same_features,
     columns_of,
-    difference_of_digests,
     digests_so_far,
     features_digest,
     name_of,
@@ -25,7 +24,6 @@ __all__ = [
     "Table",
     "check_same_features",
     "columns_of",
-    "difference_of_digests",
     "digests_so_far",
     "features_digest",
     "name_of",

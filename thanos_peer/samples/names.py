@@ -5,9 +5,9 @@ import json
 from collections.abc import Iterator, Sequence
 
 from thanos_peer.errors import DataFileError
+from thanos_peer.protocol.handshake import HALF
 
 LONGEST_NAME = 200
-HALF = 32  # hex digits of each of the two digests of names
 
 
 def check_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -63,13 +63,6 @@ def digests_so_far(features: Sequence[str]) -> Iterator[str]:
         whole = begun.copy()
         whole.update(b"]")
         yield whole.hexdigest()
-
-
-def difference_of_digests(ours: str, theirs: str) -> str | None:
-    """In what two digests of names say that they differ; None if in nothing, or where one side has no names."""
-    if not ours or not theirs or ours == theirs:
-        return None
-    return "order of features, whose names are the same" if ours[HALF:] == theirs[HALF:] else "names of features"
 
 
 def check_same_features(

@@ -1,21 +1,51 @@
 """Patience: asking and speaking at growing intervals, for as long as it takes."""
 
+import functools
 import itertools
 
 import pytest
 from networks import make_instance
 
 from thanos_peer.agent import Agent
+from thanos_peer.protocol import waiting
+from thanos_peer.protocol.neighbor import Link, Neighbor
+from thanos_peer.protocol.traffic import EdgeCounters
 from thanos_peer.protocol.wire import Bye
-from thanos_peer.runtime import waiting
-from thanos_peer.runtime.links import LinkState
+
+
+class Clock:
+    now = 1000.0
+
+
+class Patient:
+    """A peer that waits for its only neighbor: what `Waiting` decides, at the time of a clock."""
+
+    def __init__(self, clock):
+        instance = make_instance(family="path", d=2)
+        agent = Agent(instance.topology, 0, instance.plan(0))
+        self.neighbor, self._clock = Neighbor(1, Link("tcp://there:1"), EdgeCounters()), clock
+        self._waiting = waiting.Waiting(agent, {1: self.neighbor}, "tcp://here:0", now=clock.now)
+
+    def come_back(self, trouble=""):
+        self.neighbor.left, self.neighbor.is_spent, self.neighbor.trouble = None, False, (0, trouble)
+
+    @property
+    def seconds(self):
+        return self._clock.now - self._waiting.since
+
+    def __getattr__(self, name):
+        known = getattr(self._waiting, name)
+        return functools.partial(known, self._clock.now) if callable(known) else known
 
 
 @pytest.fixture
-def patient(clock):  # noqa: ARG001 - the clock has to stand first
-    instance = make_instance(family="path", d=2)
-    agent = Agent(instance.topology, 0, instance.plan(0))
-    return waiting.Waiting(agent, {1: LinkState("tcp://there:1")}, "tcp://here:0")
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def patient(clock):
+    return Patient(clock)
 
 
 def test_it_asks_at_growing_intervals_and_for_days(patient, clock):
@@ -55,8 +85,8 @@ def test_a_line_says_who_where_since_when_and_what_is_known(patient, clock):
     assert patient.lines() == [
         "waiting 7 s in round 0 for peer 1 at tcp://there:1: never connected, 1 tries, never heard"
     ]
-    patient.heard[1] = clock.now, 5
-    patient.leave(1, Bye(5, "SIGTERM"))
+    patient.neighbor.heard = clock.now, 5
+    patient.neighbor.left = Bye(5, "SIGTERM")
     clock.now += 2
     (line,) = patient.lines()
     assert line.endswith("last heard 2 s ago, in round 5, it left in round 5 (SIGTERM)")
@@ -66,30 +96,27 @@ def test_what_keeps_a_neighbor_waiting_is_said_and_passed_on(patient, clock):
     assert patient.trouble() == ""
     clock.now += 7
     assert patient.trouble() == "peer 1 at tcp://there:1 is not connected"
-    patient.come_back(1, "peer 7 left in round 3 (SIGTERM)")
+    patient.come_back("peer 7 left in round 3 (SIGTERM)")
     assert patient.trouble() == "peer 7 left in round 3 (SIGTERM)"
     (line,) = patient.lines()
     assert line.endswith("; it says that peer 7 left in round 3 (SIGTERM)")
-    patient.leave(1, Bye(5, "x" * 64))
+    patient.neighbor.left = Bye(5, "x" * 64)
     assert patient.trouble().startswith("peer 1 left in round 5 (x")
-    patient.come_back(1)
+    patient.come_back()
     assert patient.trouble() == "peer 1 at tcp://there:1 is not connected"
-    patient.come_back(1, "old news")
-    patient.begin_round()
-    clock.now += 7
+    patient.neighbor.trouble = 5, "what was said in another round"
     assert patient.trouble() == "peer 1 at tcp://there:1 is not connected"
 
 
 def test_one_that_is_done_and_has_no_state_will_never_say_what_is_missing(patient):
-    patient.finish(1)
+    patient.neighbor.is_spent = True
     assert "the run is over: done already, and " in patient.why_it_is_over(has_result=False)
-    patient.come_back(1)  # somebody has brought its state back
+    patient.come_back()  # somebody has brought its state back
     assert patient.why_it_is_over(has_result=False) == ""
 
 
-def test_one_that_was_done_before_waits_for_nobody_that_is_not_connected_for_a_minute(clock):
-    instance, link = make_instance(family="path", d=2), LinkState("tcp://there:1")
-    patient = waiting.Waiting(Agent(instance.topology, 0, instance.plan(0)), {1: link}, "tcp://here:0")
+def test_one_that_was_done_before_waits_for_nobody_that_is_not_connected_for_a_minute(patient, clock):
+    link = patient.neighbor.link
     clock.now += waiting.FORGOTTEN - 1
     assert not patient.why_it_is_over(has_result=True)
     clock.now += 1
@@ -102,7 +129,7 @@ def test_one_that_was_done_before_waits_for_nobody_that_is_not_connected_for_a_m
 
 
 def test_a_link_that_was_up_is_lost_and_only_one_that_never_was_may_have_the_wrong_key():
-    link = LinkState("tcp://there:1", since=1000.0, was_up=True, retries=3)
+    link = Link("tcp://there:1", since=1000.0, was_up=True, retries=3)
     assert link.describe(1020.0) == "connection lost 20 s ago, 3 tries to reconnect"
     link.refusals = 2  # as of a peer that is frozen: its kernel still connects
     assert link.describe(1020.0) == "connection lost 20 s ago, no handshake since, 2 tries"

@@ -1,26 +1,71 @@
-"""Leave-taking: nobody goes before all are done, and a word that is lost keeps nobody for ever."""
+"""Leaving: nobody goes before all are done, and a word that is lost keeps nobody for ever."""
 
 import pytest
 from networks import make_instance
 
 from thanos_peer.agent import Agent
 from thanos_peer.errors import RunOverError, StateLostError
+from thanos_peer.protocol import leaving as rules
+from thanos_peer.protocol.neighbor import EpochRecord, Link, LinkEvent, Neighbor
+from thanos_peer.protocol.traffic import EdgeCounters
 from thanos_peer.protocol.wire import DONE, Bye
-from thanos_peer.runtime import farewell
-from thanos_peer.runtime.links import LinkState
+
+
+class Clock:
+    now = 1000.0
 
 
 @pytest.fixture
-def leaving(clock):  # noqa: ARG001 - the clock has to stand first
-    """A function that makes those who take leave on a path."""
+def clock():
+    return Clock()
+
+
+class Leaver:
+    """A peer on its way out: what `Leaving` decides, at the time of a clock."""
+
+    def __init__(self, clock, agent, neighbors, diameter, limit):
+        self._clock, self._neighbors = clock, neighbors
+        self._leaving = rules.Leaving(agent, neighbors, diameter, limit=limit, now=clock.now)
+
+    def hear(self, j, bye):
+        return self._leaving.hear(self._neighbors[j], bye, self._clock.now)
+
+    def come_back(self, j, **how):
+        self._leaving.come_back(self._neighbors[j], self._clock.now, **how)
+
+    def begin(self, **how):
+        self._leaving.begin(self._clock.now, **how)
+
+    def begin_epoch(self):
+        for neighbor in self._neighbors.values():
+            neighbor.epoch = EpochRecord()
+        self._leaving.begin_epoch()
+
+    def __getattr__(self, name):
+        known = getattr(self._leaving, name)
+        at_a_time = (
+            "has_grown",
+            "unsure",
+            "is_over",
+            "is_time_to_ask",
+            "is_time_to_speak",
+            "describe",
+            "note_tick",
+        )
+        return (lambda: known(self._clock.now)) if name in at_a_time else known
+
+
+@pytest.fixture
+def leaving(clock):
+    """A function that makes those who leave on a path."""
     instance = make_instance(family="path", d=4)
 
     def make(agent, limit=None):
         neighbors = instance.topology.graph.neighbors[agent]
-        links = {j: LinkState(f"tcp://there:{j}", is_up=True) for j in neighbors}
-        diameter = instance.topology.graph.diameter
-        one = farewell.Farewell(Agent(instance.topology, agent, instance.plan(agent)), diameter, links, limit)
-        return one, links
+        links = {j: Link(f"tcp://there:{j}", is_up=True) for j in neighbors}
+        known = {j: Neighbor(j, link, EdgeCounters()) for j, link in links.items()}
+        agent = Agent(instance.topology, agent, instance.plan(agent))
+        return Leaver(clock, agent, known, instance.topology.graph.diameter, limit), links
 
     return make
 
@@ -28,7 +73,7 @@ def leaving(clock):  # noqa: ARG001 - the clock has to stand first
 def tell(everybody, i, neighbors):
     """Have a peer say what it knows, and whoever learns from it say what they know."""
     for j in neighbors[i]:
-        for bye in everybody[i].words():
+        for bye in everybody[i].byes():
             if everybody[j].hear(i, bye):
                 tell(everybody, j, neighbors)
 
@@ -50,7 +95,7 @@ def test_whoever_knows_that_all_are_done_gives_the_others_some_seconds_to_say_so
     assert one.is_everybody_done
     assert not one.is_over()
     assert one.unsure() == [1]
-    clock.now += farewell.LAST_WORD
+    clock.now += rules.LAST_WORD
     assert one.is_over()
     assert one.describe_end() == ""
 
@@ -58,9 +103,9 @@ def test_whoever_knows_that_all_are_done_gives_the_others_some_seconds_to_say_so
 def test_one_that_is_not_connected_just_then_gets_longer_to_hear_that_all_are_done(leaving, clock):
     one, links = leaving(0)
     one.begin(is_resumed=False)
-    links[1] = LinkState("tcp://there:1", since=clock.now)
+    links[1].note(LinkEvent.DOWN, clock.now)
     one.hear(1, Bye(9, DONE, 2))
-    clock.now += farewell.GONE - 1
+    clock.now += rules.GONE - 1
     assert not one.is_over()
     links[1].is_up = True
     assert one.is_over()
@@ -75,7 +120,7 @@ def test_a_neighbor_that_has_not_said_that_it_is_done_is_waited_for_even_if_it_i
     one.begin(is_resumed=False)
     one.hear(0, Bye(9, DONE, 0))
     links[0].is_up = links[2].is_up = False
-    clock.now += 10 * farewell.GONE
+    clock.now += 10 * rules.GONE
     assert not one.is_over()
     assert "for peers 2 (not connected), which have not said that they are" in one.describe()
     assert "says so when it is started again" in one.describe()
@@ -88,11 +133,12 @@ def test_those_that_are_done_are_stayed_with_while_they_are_there(leaving, clock
     one.begin(is_resumed=False)
     one.hear(0, Bye(9, DONE, 0))
     one.hear(2, Bye(9, DONE, 0))
-    clock.now += 10 * farewell.GONE
+    clock.now += 10 * rules.GONE
     assert not one.is_over()
     assert one.describe().endswith("for peers beyond 0, 2, of which not all are known to be")
-    links[0] = links[2] = LinkState("tcp://there:9", since=clock.now)
-    clock.now += farewell.GONE - 1
+    for link in links.values():
+        link.note(LinkEvent.DOWN, clock.now)
+    clock.now += rules.GONE - 1
     assert not one.is_over()
     clock.now += 1
     assert one.is_over()
@@ -105,7 +151,7 @@ def test_those_that_have_left_do_not_keep_those_that_are_still_there(leaving, cl
         each.hear(gone, Bye(9, DONE, 0))
         each.hear(here, Bye(9, DONE, 0))
     links[0].is_up = links_of_other[3].is_up = False
-    clock.now += farewell.GONE
+    clock.now += rules.GONE
     everybody, neighbors = {1: one, 2: other}, {1: [2], 2: [1]}
     for i in everybody:
         tell(everybody, i, neighbors)
@@ -120,8 +166,8 @@ def test_those_given_up_let_others_leave_but_nobody_says_that_all_are_done(leavi
     for i in (0, 1, 2):  # 3 is not done
         everybody[i].begin(is_resumed=False)
         tell(everybody, i, neighbors)
-    links[1][2] = LinkState("tcp://there:2", since=clock.now)  # a host that is away for a while
-    clock.now += farewell.GONE
+    links[1][2].note(LinkEvent.DOWN, clock.now)  # a host that is away for a while
+    clock.now += rules.GONE
     assert everybody[1].has_grown()
     tell(everybody, 1, neighbors)
     for one in everybody[:2]:
@@ -137,7 +183,7 @@ def test_one_that_comes_back_behind_is_waited_for_again(leaving, clock):
     one.begin(is_resumed=False)
     one.hear(1, Bye(9, DONE, 2))
     one.come_back(1, is_behind=True)
-    clock.now += 10 * farewell.LAST_WORD
+    clock.now += 10 * rules.LAST_WORD
     assert not one.is_over()
     one.hear(1, Bye(9, DONE, 2))
     assert one.is_over()
@@ -149,8 +195,8 @@ def test_one_that_was_done_and_seemed_behind_is_not_waited_for_once_it_is_long_g
     one.begin(is_resumed=False)
     one.hear(1, Bye(9, DONE, 2))
     one.come_back(1, is_behind=True)  # a double, or words from before it was done
-    links[1] = LinkState("tcp://there:1", since=clock.now)
-    clock.now += farewell.FORGOTTEN - 1
+    links[1].note(LinkEvent.DOWN, clock.now)
+    clock.now += rules.FORGOTTEN - 1
     assert not one.is_over()
     clock.now += 1
     assert one.is_over()
@@ -159,8 +205,10 @@ def test_one_that_was_done_and_seemed_behind_is_not_waited_for_once_it_is_long_g
 
 
 def freeze(one, clock, seconds):
+    clock.now += 0.1
+    one.note_tick()
     clock.now += seconds
-    one.note_pause(seconds)
+    one.note_tick()
 
 
 def test_one_that_was_frozen_may_have_been_given_up_and_waits_for_nobody_that_is_gone_for_long(leaving, clock):
@@ -168,12 +216,13 @@ def test_one_that_was_frozen_may_have_been_given_up_and_waits_for_nobody_that_is
     one.begin(is_resumed=False)
     one.hear(0, Bye(9, DONE, 0))
     links[0].is_up = links[2].is_up = False
-    clock.now += 10 * farewell.FORGOTTEN
-    one.note_pause(0.1)
+    for _ in range(600):
+        clock.now += 1
+        one.note_tick()
     assert one.unsure() == [2]
-    freeze(one, clock, farewell.FORGOTTEN)  # nothing happens here, but the others go on
+    freeze(one, clock, rules.FORGOTTEN)  # nothing happens here, but the others go on
     assert one.unsure() == [0, 2]  # they get some time to be there again
-    clock.now += farewell.FORGOTTEN - 1
+    clock.now += rules.FORGOTTEN - 1
     assert not one.is_over()
     clock.now += 1
     assert one.is_over()
@@ -184,12 +233,12 @@ def test_one_that_was_frozen_may_have_been_given_up_and_waits_for_nobody_that_is
 def test_one_that_was_frozen_waits_for_whoever_has_spoken_since(leaving, clock):
     one, links = leaving(1)
     one.begin(is_resumed=False)
-    freeze(one, clock, farewell.LAST_WORD)
+    freeze(one, clock, rules.LAST_WORD)
     one.come_back(0)  # may have been said before
-    clock.now += farewell.LAST_WORD
+    clock.now += rules.LAST_WORD
     one.come_back(2)
     links[0].is_up = links[2].is_up = False
-    clock.now += 10 * farewell.FORGOTTEN
+    clock.now += 10 * rules.FORGOTTEN
     assert one.unsure() == [2]
     assert not one.is_over()
 
@@ -198,9 +247,9 @@ def test_one_that_was_frozen_gives_its_last_words_time_to_be_heard(leaving, cloc
     one, _ = leaving(0)
     one.begin(is_resumed=False)
     one.hear(1, Bye(9, DONE, 2))
-    freeze(one, clock, farewell.LAST_WORD)
+    freeze(one, clock, rules.LAST_WORD)
     assert not one.is_over()
-    clock.now += farewell.LAST_WORD
+    clock.now += rules.LAST_WORD
     assert one.is_over()
 
 
@@ -208,7 +257,7 @@ def test_one_that_was_done_before_waits_for_nobody_that_is_gone_for_long(leaving
     one, links = leaving(0)
     links[1].is_up = False
     one.begin(is_resumed=True)
-    clock.now += farewell.FORGOTTEN - 1
+    clock.now += rules.FORGOTTEN - 1
     assert not one.is_over()
     clock.now += 1
     assert one.is_over()

@@ -24,17 +24,10 @@ class Traffic:
     def __init__(self, neighbors: Iterable[AgentId]) -> None:
         self._edges = {j: EdgeCounters() for j in neighbors}
         self._messages_to_all, self._bytes_to_all = 0, 0
-        self.heard_from = (
-            self._edges.get
-        )  # to count what was heard: of what was sent, broadcasts are missing there
 
-    def __contains__(self, agent: AgentId) -> bool:
-        """Whether it is a neighbor."""
-        return agent in self._edges
-
-    def __len__(self) -> int:
-        """How many neighbors there are."""
-        return len(self._edges)
+    def edge(self, neighbor: AgentId) -> EdgeCounters:
+        """To count what is received on one edge; of what was sent, broadcasts are missing there."""
+        return self._edges[neighbor]
 
     def note_sent(self, neighbors: Sequence[AgentId], size: int, dropped: Collection[AgentId]) -> None:
         """Count a message to some neighbors; for those in `dropped` there was no room."""

@@ -1,0 +1,208 @@
+"""Who is who: what peers say of themselves in a Hello, what has to agree, and whether an id is used twice.
+
+A neighbor is sent blocks only once its Hello has arrived and agrees with ours in topology digest, shape, precision
+and names of features. A peer says Hello to its own address too: if that does not come back, another process
+listens there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from thanos_peer.block import AgentId
+from thanos_peer.errors import RemoteProtocolError
+from thanos_peer.protocol.neighbor import Link, Neighbor
+from thanos_peer.protocol.wire import Hello
+
+if TYPE_CHECKING:
+    from thanos_peer.agent import Agent
+
+TELL_ITSELF = 1.0  # seconds between two Hellos of a peer to its own address
+MOST_LIVES = 16  # of a neighbor that are remembered
+UNHEARD = 8  # Hellos to its own address without one coming back, after which another process is there
+HALF = 32  # hex digits of each of the two digests of names of features: in order, and sorted
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What all peers of a run have to agree on, and how this one introduces itself.
+
+    Attributes:
+        digest: Of the topology.
+        n: Rows of X.
+        p: Columns.
+        dtype: How X and D are sent.
+        diameter: Of the graph.
+        software: The version of this peer.
+        life: When this process started, in milliseconds since 1970: it tells this life from an earlier one.
+    """
+
+    digest: str
+    n: int
+    p: int
+    dtype: str
+    diameter: int
+    software: str
+    life: int
+
+
+def difference_of_digests(ours: str, theirs: str) -> str | None:
+    """In what two digests of names say that they differ; None if in nothing, or where one side has no names."""
+    if not ours or not theirs or ours == theirs:
+        return None
+    return "order of features, whose names are the same" if ours[HALF:] == theirs[HALF:] else "names of features"
+
+
+class Handshake:
+    """Makes this peer's Hellos, and compares those of its neighbors.
+
+    Args:
+        terms: What all have to agree on.
+        agent: Whose neighbors they are.
+        neighbors: What is known of them.
+        features: The digest of the names of this peer's features; empty if they have none. Then it passes on the
+            first one that it hears, so that peers that are not neighbors can compare theirs.
+    """
+
+    def __init__(
+        self, terms: Terms, agent: "Agent", neighbors: Mapping[AgentId, Neighbor], features: str = ""
+    ) -> None:
+        self.terms, self._agent, self._neighbors, self._features = terms, agent, neighbors, features
+        self._features_of: AgentId | None = None  # whose names it passes on, having none itself
+
+    def hello(self, *, is_asking: bool = False, answered: int = 0, trouble: str = "") -> Hello:
+        """What this peer says of itself."""
+        terms, agent = self.terms, self._agent
+        return Hello(
+            k=agent.k,
+            digest=terms.digest,
+            n=terms.n,
+            p=terms.p,
+            dtype=terms.dtype,
+            software=terms.software,
+            is_asking=is_asking,
+            life=terms.life,
+            answered=answered,
+            oldest=agent.oldest_said,
+            epoch=agent.epoch,
+            trouble=trouble,
+            features=self._features,
+        )
+
+    def hello_to_an_earlier_epoch(self, neighbor: AgentId, hello: Hello) -> Hello:
+        """Tell a neighbor of our epoch; it may not begin it a second time."""
+        oldest = max(self._agent.oldest_said, int(self._agent.has_used(neighbor)))
+        return replace(self.hello(answered=hello.life), oldest=oldest)
+
+    def difference(self, neighbor: Neighbor, hello: Hello) -> str | None:
+        """What a neighbor does not agree with us on.
+
+        Raises:
+            RemoteProtocolError: It did agree before, and the run with it is under way: this Hello is ignored.
+        """
+        found = self._difference(hello)
+        if found is not None and neighbor.is_greeted and not self._may_have_learned(neighbor, hello):
+            raise RemoteProtocolError(neighbor=neighbor.id, k=hello.k, what=f"a hello that differs in {found}")
+        return found
+
+    def _difference(self, hello: Hello) -> str | None:
+        terms = self.terms
+        for name, mine, theirs in (
+            ("shape (n, p)", (terms.n, terms.p), (hello.n, hello.p)),
+            ("precision", terms.dtype, hello.dtype),
+            ("topology digest", terms.digest, hello.digest),
+        ):
+            if mine != theirs:
+                return f"{name}: {mine} here, {theirs} there; give both the same topology file"
+        what = difference_of_digests(self._features, hello.features)
+        if what is None:
+            return None
+        here = "here" if self._features_of is None else f"as passed on from peer {self._features_of}"
+        return (
+            f"{what}: digest {self._features} {here}, {hello.features} there, or as passed on by it; find out "
+            "where with `thanos-peer features FILE` at both hosts"
+        )
+
+    def _may_have_learned(self, neighbor: Neighbor, hello: Hello) -> bool:
+        """Whether other names are what a neighbor without any has heard of: they travel one edge in a round."""
+        is_early = self._agent.k <= self.terms.diameter
+        differs = difference_of_digests(self._features, hello.features) is not None
+        return is_early and differs and neighbor.is_nameless
+
+    def learns_features(self, neighbor: Neighbor, hello: Hello) -> bool:
+        """Note a neighbor's names; returns whether they are the first that this peer hears of, to be passed on."""
+        neighbor.is_nameless = not hello.features
+        if neighbor.is_nameless or self._features:
+            return False
+        self._features, self._features_of = hello.features, neighbor.id
+        return True
+
+    def is_started_again(self, neighbor: Neighbor, hello: Hello) -> bool:
+        """Note which life speaks; returns whether it is a new one of a neighbor that is known."""
+        is_known = bool(neighbor.lives)
+        if hello.life in neighbor.lives:
+            return False
+        neighbor.lives.append(hello.life)
+        del neighbor.lives[:-MOST_LIVES]
+        return is_known
+
+    def is_lost(self, neighbor: Neighbor, hello: Hello) -> bool:
+        """Whether a neighbor has answered that it cannot help this peer to where it is.
+
+        That can be so for a life that has just started, and until it has come to where the neighbor was then.
+        Past that it has sent all that the neighbor has heard of it, and the neighbor keeps what it has not heard.
+
+        Raises:
+            RemoteProtocolError: This peer is past that.
+        """
+        where = self._agent.k if hello.epoch == self._agent.epoch else 0
+        if hello.answered != self.terms.life or hello.oldest <= where or self._agent.is_done:
+            return False
+        first = neighbor.epoch.first_round
+        if first is not None and first < self._agent.k:
+            what = "says that the state of this peer is lost, which has long gone on"
+            raise RemoteProtocolError(neighbor=neighbor.id, k=hello.k, what=what)
+        return True
+
+    def yet_to_answer(self) -> list[AgentId]:
+        """The neighbors that have not answered this life yet."""
+        return [j for j, neighbor in self._neighbors.items() if not neighbor.has_answered]
+
+
+class OwnAddress:
+    """Whether this peer is the one that its neighbors reach.
+
+    It says Hello to its own address in the topology file. If that comes back, all is well. If it does not, though
+    the address is connected to, another process is there: a duplicate of this peer, or the address is wrong. Where
+    the address does not lead back to its own host, nothing is concluded.
+
+    Attributes:
+        link: The connection to it.
+        is_ours: Whether a Hello has come back.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.link = Link(address)
+        self.is_ours = False
+        self._unheard = 0
+        self._next = 0.0
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether a process is there, and it is not known yet which."""
+        return self._unheard > 0 and not self.is_ours
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether another process is there."""
+        return self._unheard > UNHEARD and not self.is_ours
+
+    def is_time_to_tell(self, now: float) -> bool:
+        """Whether to say Hello to it now; counted, so that neither load nor being frozen looks like silence."""
+        if not self.link.is_up:
+            self._unheard = 0
+        if not self.link.is_up or now < self._next:
+            return False
+        self._next = now + TELL_ITSELF
+        self._unheard += 1
+        return True

@@ -1,0 +1,227 @@
+"""What neighbors say: each message is noted, answered, or refused."""
+
+from typing import NamedTuple
+
+from thanos_peer.block import AgentId, Block
+from thanos_peer.errors import HandshakeError, RemoteProtocolError, RunOverError
+from thanos_peer.protocol.conversation import Conversation
+from thanos_peer.protocol.ending import Ending
+from thanos_peer.protocol.epochs import Epochs
+from thanos_peer.protocol.neighbor import EpochRecord, Neighbor
+from thanos_peer.protocol.wire import (
+    LARGEST_ROUND,
+    SPENT,
+    VERSION,
+    Bye,
+    Hello,
+    Message,
+    Said,
+    VersionMismatchError,
+)
+
+ANSWERS_APART = 0.1  # seconds between two answers to the same question, or to an earlier one
+
+
+class Arrived(NamedTuple):
+    """A frame as it was decoded: who says what or what is wrong with it, its bytes, when, and by whose key."""
+
+    said: Said | RemoteProtocolError
+    size: int
+    at: float
+    key_of: AgentId | None
+
+
+class Hearing:
+    """Hears messages, and answers questions.
+
+    Attributes:
+        rejected: How many messages were refused.
+    """
+
+    def __init__(self, talk: Conversation, epochs: Epochs, ending: Ending) -> None:
+        self._talk, self._epochs, self._ending = talk, epochs, ending
+        self.rejected = 0
+
+    def hear(
+        self, said: Said | RemoteProtocolError, size: int, at: float, key_of: AgentId | None, epoch: int
+    ) -> None:
+        """One message; of a block, as nearly all messages are, soon passed to the agent."""
+        if key_of is not None:
+            check_sender(said, key_of)
+        if isinstance(said, RemoteProtocolError):
+            raise said
+        sender, message = said
+        if not isinstance(message, Hello) and epoch != self._talk.listening_epoch:
+            return  # a new epoch has begun since the frame was decoded
+        neighbor = self._talk.neighbors.get(sender)
+        if neighbor is None:
+            self._hear_stranger(sender, message)
+            return
+        counters = neighbor.counters
+        counters.messages_received += 1
+        counters.bytes_received += size
+        neighbor.heard = at, message.k
+        if isinstance(message, Block):
+            if not neighbor.is_greeted:
+                return  # meant for an earlier life of this peer
+            if self._talk.loss is not None:
+                self._epochs.make_up_for_loss(self._talk.loss, message)
+            elif self._talk.agent.receive(sender, message) and at > self._talk.waiting.since:
+                counters.seconds_waited += at - self._talk.waiting.since
+        elif isinstance(message, Hello):
+            self._hear_hello(neighbor, message)
+        else:
+            self._hear_bye(neighbor, message)
+
+    def _hear_stranger(self, sender: AgentId, message: Message) -> None:
+        """Refuse it, unless it is a Hello to this peer's own address, most probably from itself."""
+        if sender != self._talk.agent.id or not isinstance(message, Hello):
+            raise RemoteProtocolError(neighbor=sender, k=message.k, what="is no neighbor of this peer")
+        if message.life == self._talk.handshake.terms.life:
+            self._talk.own_address.is_ours = True
+        else:
+            self._warn_of_duplicate()
+
+    def _warn_of_duplicate(self) -> None:
+        me = self._talk.agent.id
+        text = f"another peer {me} runs somewhere else; it gets no answers there, and ends when it has noticed"
+        self._talk.log_seldom("double", "warning", text)
+
+    def _hear_bye(self, neighbor: Neighbor, bye: Bye) -> None:
+        """A neighbor has its result, or leaves without."""
+        if self._talk.leaving.hear(neighbor, bye, self._talk.now):
+            self._talk.send_done(self._talk.agent.neighbors)
+        if bye.reason == SPENT:
+            neighbor.is_spent = True
+        elif not bye.is_done:
+            self._talk.log_seldom(
+                f"left {neighbor.id}", "warning", f"peer {neighbor.id} left in round {bye.k}: {bye.reason}"
+            )
+            return
+        if self._talk.loss is not None and self._talk.agent.done.issuperset(self._talk.agent.neighbors):
+            self._ending.fail(
+                RunOverError("the state of this peer is lost, and the run is over at all of its neighbors")
+            )
+
+    def _hear_hello(self, neighbor: Neighbor, hello: Hello) -> None:
+        if hello.epoch >= LARGEST_ROUND:
+            what = "a hello of an epoch that none can follow"
+            raise RemoteProtocolError(neighbor=neighbor.id, k=hello.k, what=what)
+        difference = self._talk.handshake.difference(neighbor, hello)
+        if difference is not None:
+            self._refuse(neighbor.id, difference)
+            return
+        self._greet(neighbor, hello)
+        if hello.epoch < self._talk.agent.epoch:
+            neighbor.question = hello
+        elif self._talk.handshake.is_lost(neighbor, hello):
+            self._epochs.lose_state(neighbor.id, hello)
+        elif self._is_in_epoch_of(neighbor, hello):
+            known = neighbor.epoch
+            known.round = hello.k
+            known.first_round = hello.k if known.first_round is None else known.first_round
+            if hello.is_asking:
+                neighbor.question = hello
+
+    def _is_in_epoch_of(self, neighbor: Neighbor, hello: Hello) -> bool:
+        """Whether this peer is in the epoch of a Hello, having begun it if it was later than its own."""
+        if hello.epoch == self._talk.agent.epoch:
+            return True
+        if hello.answered != self._talk.handshake.terms.life:
+            neighbor.question = hello
+        elif self._epochs.may_begin(hello.epoch):  # if it may later, it is told again
+            self._epochs.begin_epoch(hello.epoch, None, f"so says peer {neighbor.id}")
+        return hello.epoch == self._talk.agent.epoch
+
+    def _greet(self, neighbor: Neighbor, hello: Hello) -> None:
+        """Note a Hello that agrees with ours."""
+        j, life = neighbor.id, self._talk.handshake.terms.life
+        neighbor.is_spent, neighbor.trouble, neighbor.is_greeted = False, (self._talk.agent.k, hello.trouble), True
+        is_behind = hello.epoch == self._talk.agent.epoch and hello.k < self._talk.agent.k
+        self._talk.leaving.come_back(neighbor, self._talk.now, is_behind=is_behind)
+        if self._talk.handshake.is_started_again(neighbor, hello):
+            self._talk.log_seldom(f"again {j}", "info", f"peer {j} has started again, in round {hello.k}")
+        elif hello.life != neighbor.lives[-1]:
+            text = f"two peers say that they are peer {j}; stop the one that is not at its address"
+            self._talk.log_seldom(f"double {j}", "warning", text)
+        if hello.answered == life:
+            neighbor.has_answered = True
+        elif hello.answered and neighbor.has_answered:  # answers come in order: it is none to an earlier life
+            self._warn_of_duplicate()
+        if self._talk.handshake.learns_features(neighbor, hello):
+            self._talk.say_hello(self._talk.agent.neighbors)
+
+    def reject(self, error: RemoteProtocolError) -> None:
+        """Count what was refused, and log it now and then; a neighbor of another version is the end."""
+        neighbor = None if error.neighbor is None else self._talk.neighbors.get(error.neighbor)
+        if isinstance(error, VersionMismatchError) and neighbor is not None and not neighbor.is_greeted:
+            differ = f"protocol version: {VERSION} here, {error.theirs} there; give both the same version"
+            self._refuse(neighbor.id, differ)
+            return
+        self.rejected += 1
+        text = f"refused {self.rejected} message(s) so far; the latest from {error}"
+        self._talk.log_seldom("rejected", "warning", text)
+
+    def _refuse(self, sender: AgentId, difference: str) -> None:
+        """Tell the other side who we are, so that it refuses us too, and end."""
+        self._talk.say_hello([sender])
+        me, address = self._talk.agent.id, self._talk.own_address.link.address
+        self._ending.fail(
+            HandshakeError(
+                f"peer {me} ({address}) and peer {sender} ({self._talk.neighbors[sender].link.address}) "
+                f"cannot run together; they differ in {difference}"
+            )
+        )
+
+    def reply_to_questions(self) -> None:
+        """Answer the latest question of each neighbor, now that all that arrived together is heard."""
+        for neighbor in self._talk.neighbors.values():
+            if (hello := neighbor.question) is not None:
+                neighbor.question = None
+                if self._is_due(neighbor.epoch, hello):
+                    self._reply(neighbor.id, hello)
+
+    def _is_due(self, known: EpochRecord, hello: Hello) -> bool:
+        """Whether a question is new, or was asked again after a while.
+
+        An answer costs more than a question: two blocks are looked up, encoded and sent. A sound neighbor asks for
+        a later round each time, as fast as it is answered, or asks again after ASK_FIRST seconds.
+        """
+        epoch, k, when = known.answered or (-1, -1, -ANSWERS_APART)
+        if self._talk.now - when < ANSWERS_APART and (hello.epoch, hello.k) <= (epoch, k):
+            return False
+        known.answered = hello.epoch, hello.k, self._talk.now
+        return True
+
+    def _reply(self, sender: AgentId, hello: Hello) -> None:
+        """Answer a Hello in the epoch that this peer is in by now."""
+        if hello.epoch < self._talk.agent.epoch:
+            self._talk.send([sender], self._talk.handshake.hello_to_an_earlier_epoch(sender, hello))
+        elif hello.epoch > self._talk.agent.epoch:  # may be a duplicate's, so let the one at the address say it
+            self._talk.say_hello([sender], is_asking=True)
+        else:  # rare, so everything it may lack: who we are, our blocks, and whether we are done
+            self._answer(sender, hello)
+
+    def _answer(self, sender: AgentId, hello: Hello) -> None:
+        """Send again what a neighbor lacks: the block of its round, and the next one to save it a question."""
+        agent = self._talk.agent
+        if hello.k < agent.oldest_said:
+            text = (
+                f"peer {sender} is back in round {hello.k} without its state; what it needs from before round "
+                f"{agent.oldest_said} is gone"
+            )
+            self._talk.log_seldom(f"lost {sender}", "warning", text)
+        self._talk.say_hello([sender], answered=hello.life)
+        wants = (hello.k, hello.k + 1) if hello.k >= agent.oldest_said else (agent.k,)
+        for wanted in map(agent.said, wants):
+            if wanted is not None and not (agent.is_done and wanted.k == agent.k):
+                self._talk.send_block([sender], wanted)
+        self._talk.send_done([sender])
+
+
+def check_sender(said: Said | RemoteProtocolError, key_of: AgentId) -> None:
+    """Raise RemoteProtocolError if a message does not come from the peer whose name it bears."""
+    claimed = said.neighbor if isinstance(said, RemoteProtocolError) else said[0]
+    if claimed != key_of:
+        what = str(said) if claimed is None else f"speaks in the name of peer {claimed}"
+        raise RemoteProtocolError(neighbor=key_of, k=None, what=what)

@@ -1,0 +1,140 @@
+"""The rounds of a session: steps, checkpoints beside them, and waiting."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from thanos_peer.errors import NeighborLostError, RunOverError, ThanosPeerError
+from thanos_peer.protocol.conversation import Conversation
+from thanos_peer.protocol.ending import Ending
+from thanos_peer.protocol.epochs import Epochs
+from thanos_peer.protocol.neighbor import Neighbor
+from thanos_peer.protocol.outputs import AdvanceSoon, EnteredRound, LookUp
+from thanos_peer.protocol.stages import Stage
+
+LOOK_UP = 1.0  # seconds that a name server may take
+
+
+@dataclass
+class PendingLookUp:
+    """Names are being looked up; when they are known, or it takes too long, `then` goes on."""
+
+    until: float
+    then: Callable[[], None]
+
+
+class Rounds:
+    """Stage RUNNING, and waiting for neighbors."""
+
+    def __init__(self, talk: Conversation, epochs: Epochs, ending: Ending) -> None:
+        self._talk, self._epochs, self._ending = talk, epochs, ending
+        self._pending: PendingLookUp | None = None
+
+    def advance(self) -> None:
+        """Step if the round is complete."""
+        agent = self._talk.agent
+        if self._talk.stage is not Stage.RUNNING or not agent.is_ready or agent.is_done:
+            return
+        if self._talk.saving is not None and self._talk.saving.must_wait:
+            return
+        try:
+            self._step()
+        except ThanosPeerError as error:
+            self._ending.fail(error)
+
+    def _step(self) -> None:
+        """Go to the next round, and tell the neighbors."""
+        agent = self._talk.agent
+        agent.advance()
+        self.note_round()
+        if self._talk.waiting.has_spoken:
+            self._talk.log("info", f"all are here, going on with round {agent.k}")
+        self._talk.waiting.begin_round(self._talk.now)
+        if self._talk.first_step is None:
+            self._talk.first_step = agent.k, self._talk.now
+        if agent.is_done:
+            self._ending.finish()
+            return
+        self.save_if_due()
+        self._talk.send_block(agent.neighbors, agent.block())
+        if ahead := [j for j, each in self._talk.neighbors.items() if self._is_ahead(each)]:
+            self._talk.say_hello(ahead, is_asking=True)  # they have long sent it, and will not send it unasked
+        if agent.is_ready:  # all neighbors are a round ahead: the clock and the signals get their turn first
+            self._talk.outputs.append(AdvanceSoon())
+
+    def _is_ahead(self, neighbor: Neighbor) -> bool:
+        """Whether a neighbor had come to this round or further when it said Hello, and its block is missing."""
+        known = neighbor.epoch
+        if known.round is None:
+            return False
+        if known.round < self._talk.agent.k:
+            known.round = None
+            return False
+        return self._talk.agent.is_missing(neighbor.id)
+
+    def note_round(self) -> None:
+        """Pass on the state of the phase that minimises; log which phase begins."""
+        agent = self._talk.agent
+        if agent.phase_round == 0 and len(agent.phases) > 1:
+            self._talk.log("info", f"phase {agent.phase} begins, round {agent.k}")
+        if not agent.is_preparing and (agent.phase_round == 0 or agent.is_in_main_phase):
+            self._talk.outputs.append(EnteredRound())
+
+    def save_if_due(self) -> None:
+        """Begin a checkpoint beside the rounds."""
+        if (
+            self._talk.stage is Stage.RUNNING
+            and self._talk.saving is not None
+            and self._talk.saving.is_due(self._talk.now)
+        ):
+            self._talk.save()
+
+    def tick(self) -> None:
+        """Save, ask, log or give up: whatever is due."""
+        self.save_if_due()
+        if self._talk.agent.missing():
+            self.wait()
+        self.advance()
+
+    def wait(self) -> None:
+        """Ask the neighbors that are missing, log it, or give up: whatever is due."""
+        waiting, give_up, now = self._talk.waiting, self._talk.options.patience.give_up, self._talk.now
+        waiting.note_tick(now)
+        if waiting.is_time_to_ask(now):
+            self._epochs.ask(self._talk.agent.missing())
+        if waiting.is_time_to_speak(now):
+            self._begin_look_up(self._log_waiting)
+        if over := waiting.why_it_is_over(now, has_result=self._talk.has_result):
+            self._ending.fail(RunOverError(over))
+        elif give_up is not None and waiting.seconds_awake >= give_up:
+            self._begin_look_up(self._give_up)
+
+    def _log_waiting(self) -> None:
+        for line in self._talk.waiting.lines(self._talk.now):
+            self._talk.log("warning", line)
+
+    def _give_up(self) -> None:
+        if lines := self._talk.waiting.lines(self._talk.now):
+            give_up = self._talk.options.patience.give_up
+            self._ending.fail(NeighborLostError(f"gave up after {give_up:g} s: {'; '.join(lines)}"))
+
+    def _begin_look_up(self, then: Callable[[], None]) -> None:
+        """Look up the hosts of neighbors that were never connected, and go on when that is known, or too slow."""
+        if self._pending is not None and self._pending.then == then:
+            return
+        self._pending = PendingLookUp(self._talk.now + LOOK_UP, then)
+        if unconnected := self._talk.waiting.unconnected():
+            self._talk.outputs.append(LookUp(unconnected))
+        else:
+            self.end_look_up()
+
+    def end_late_look_up(self) -> None:
+        """Go on without the names if they take too long."""
+        if self._pending is not None and self._talk.now >= self._pending.until:
+            self.end_look_up()
+
+    def end_look_up(self) -> None:
+        """Go on with what the names were wanted for."""
+        if (look_up := self._pending) is not None:
+            self._pending = None
+            if self._talk.stage in (Stage.RUNNING, Stage.LOST):
+                look_up.then()

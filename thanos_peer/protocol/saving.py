@@ -1,0 +1,74 @@
+"""When a peer saves its memory: now and then, beside the rounds, and never more than a bounded amount late.
+
+Nothing waits for the disk. A block may be sent before its round is saved, because the neighbors keep what they
+have sent since the fallback that this peer's blocks name: it can start again from there, and will send the same
+once more. What they keep is bounded in bytes: a peer that gets so far ahead of its disk pauses until it has caught
+up.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from thanos_peer.agent import Agent, Memory
+
+INTERVAL = 1.0  # seconds between two checkpoints
+PARTS = 4  # of what may be unsaved: after one of them a checkpoint is begun
+SLOW = 3.0  # seconds after which a disk is called slow
+
+
+class Saving:
+    """When to save one agent's memory; never two checkpoints at once. The session and its peer act.
+
+    Args:
+        agent: Whose memory it is.
+        now: The time.
+
+    Attributes:
+        latest: The round of the latest checkpoint.
+        count: How many have been written.
+        is_under_way: Whether one is being written.
+    """
+
+    def __init__(self, agent: "Agent", now: float) -> None:
+        self._agent, self._most = agent, agent.blocks_kept
+        self.latest = agent.k  # of which there is a checkpoint before the first round
+        self.count = 0
+        self.is_under_way = False
+        self._began, self._next_notice = now, SLOW
+
+    def is_due(self, now: float) -> bool:
+        """Whether much has happened since the last time, or it was long ago."""
+        unsaved = self._agent.k - self.latest
+        is_much, is_long_ago = unsaved >= self._most // PARTS, now - self._began >= INTERVAL
+        return not self.is_under_way and (is_much or (is_long_ago and unsaved > 0))
+
+    def begin(self, now: float) -> "Memory":
+        """What is to be saved now."""
+        self.is_under_way, self._began, self._next_notice = True, now, SLOW
+        return self._agent.memory()
+
+    def end(self, memory: "Memory") -> None:
+        """Note that this is saved."""
+        self.is_under_way = False
+        self.count += 1
+        if memory.epoch == self._agent.epoch and memory.k > self.latest:
+            self._agent.fallback, self.latest = self.latest, memory.k
+
+    def begin_epoch(self) -> "Memory":
+        """The start of a new epoch, to be saved before neighbors hear of it: it cannot be begun a second time."""
+        self.latest = self._agent.k
+        return self._agent.memory()
+
+    def notice(self, now: float) -> str:
+        """What to log of a slow disk; empty if nothing, or not yet again."""
+        waited = now - self._began
+        if not self.is_under_way or waited < self._next_notice:
+            return ""
+        self._next_notice = 2 * waited
+        return f"saving the state takes {waited:.0f} s already"
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether so much is unsaved that the next round has to wait."""
+        k, fallback = self._agent.k, self._agent.fallback
+        return fallback is not None and k - fallback >= self._most and k > self.latest
