@@ -1,0 +1,160 @@
+"""Run networks of sessions through schedules of faults.
+
+python tests/schedules/run.py [--schedules 100000] [--seed 1] [--processes 2]
+python tests/schedules/run.py --replay SEED
+
+Each schedule follows from one seed: the network, delays, loss, and what happens when. Prints how many schedules
+ran, how many faults of each kind there were, and the seed of every schedule in which a promise was broken; the
+exit code is 1 then. `--replay` runs one schedule again and prints all that was said.
+"""
+
+import random
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import click
+import numpy as np
+
+sys.path[0] = str(Path(__file__).parents[1])
+
+from networks import make_instance, raw_topology
+from schedules.world import Fault, World, WrongError
+
+from thanos_peer.problem import Instance, assemble
+from thanos_peer.protocol import saving
+from thanos_peer.samples.moments import moments_of_rows
+from thanos_peer.simulate import AgentNetwork
+from thanos_peer.topology import parse
+
+NETWORKS = [  # family, size, method, rounds and tolerance, how numbers are sent, and whether samples are prepared
+    ("path", 3, "thanos", (30, 0.0), "float64", False),
+    ("ring", 4, "thanos", (25, 0.0), "float32", False),
+    ("star", 4, "thanos", (30, 0.3), "float64", False),
+    ("complete", 3, "thanos", (40, 1.0), "float64", False),
+    ("path", 4, "thanos", (12, 0.3), "float64", True),
+    ("ring", 5, "proximal", (None, None), "float64", False),
+    ("star", 5, "gram", (None, None), "float64", False),
+    ("path", 3, "proximal", (None, None), "float64", True),
+    ("ring", 4, "proximal-tracking", (None, None), "float64", True),
+]
+KINDS = ["kill", "kill", "kill", "power_cut", "stop", "freeze", "cut", "cut", "duplicate"]
+LONGEST = {
+    "kill": 3.0,
+    "power_cut": 3.0,
+    "stop": 0.0,
+    "freeze": 5.0,
+    "cut": 8.0,
+    "duplicate": 0.0,
+    "lose_disk": 2.0,
+}
+BATCH = 200
+
+
+@cache
+def instance_of(number: int) -> tuple[Instance, list[bytes]]:
+    """A network, and the bits of its results without any fault."""
+    family, d, method, (rounds, tolerance), exchange, is_prepared = NETWORKS[number]
+    limits = {} if rounds is None else {"max_rounds": rounds, "tolerance": tolerance}
+    raw = raw_topology(family, d, n=4, p=2, mu=0.2, method=method, **limits)
+    raw["algorithm"]["exchange"] = exchange
+    if is_prepared:
+        raw["problem"]["data"] = {"kind": "files", "center": True, "scale": True, "overall": "auto"}
+        raw["algorithm"]["start"] = {"kind": "leading"}
+        topology = parse(raw, file=Path("test.toml"), may_lack_data=True, reads_data=False)
+        rows = np.random.default_rng(d).standard_normal((d, 7, 4)) * [3, 2, 1, 1]
+        instance = assemble(topology, [moments_of_rows(part, None) for part in rows])
+    else:
+        instance = make_instance(raw)
+    network = AgentNetwork(instance)
+    while not network.is_done:
+        network.advance()
+    return instance, [X.tobytes() for X in network.X]
+
+
+def faults_of(rng: random.Random, d: int) -> list[Fault]:
+    """What happens in one schedule."""
+    span = rng.choice([0.5, 2.0, 6.0])
+    faults = [_fault(rng, rng.choice(KINDS), d, span) for _ in range(rng.randint(1, 5))]
+    if rng.random() < 0.25:
+        faults.append(_fault(rng, "lose_disk", d, span))
+    return faults
+
+
+def _fault(rng: random.Random, kind: str, d: int, span: float) -> Fault:
+    nodes = tuple(range(d)) if kind == "power_cut" else (rng.randrange(d),)
+    seconds = rng.uniform(0.0, LONGEST[kind])
+    return Fault(rng.uniform(0, span), kind, nodes, seconds, rng.random())
+
+
+def world_of(seed: int, *, keeps_log: bool = False) -> World:
+    """The schedule of a seed."""
+    rng = random.Random(seed)
+    saving.INTERVAL = rng.choice([0.1, 1.0])  # of checkpoints: what is lost with a disk cannot always be made up
+    instance, bits = instance_of(rng.randrange(len(NETWORKS)))
+    return World(
+        instance,
+        bits,
+        faults_of(rng, instance.topology.d),
+        seed=seed,
+        loss=rng.choice([0.0, 0.0, 0.02, 0.2]),
+        delay=rng.choice([0.02, 0.2, 0.4]),
+        keeps_log=keeps_log,
+    )
+
+
+def run_some(first: int, count: int) -> tuple[Counter, list[tuple[int, str]]]:
+    """Schedules of consecutive seeds: what happened in them, and what went wrong."""
+    counts, wrong = Counter(), []
+    for seed in range(first, first + count):
+        world = world_of(seed)
+        try:
+            world.run()
+        except Exception as error:  # noqa: BLE001 - whatever it is, its seed is to be told
+            wrong.append((seed, f"{type(error).__name__}: {error}"))
+        counts += world.counts
+        counts["schedules"] += 1
+    return counts, wrong
+
+
+def replay(seed: int) -> None:
+    """One schedule, with all that is said."""
+    world = world_of(seed, keeps_log=True)
+    try:
+        world.run()
+        world.log.append("all is well")
+    except WrongError as error:
+        world.log.append(f"WRONG: {error}")
+    print("\n".join(world.log))
+
+
+@click.command()
+@click.option("--schedules", type=click.IntRange(1), default=100_000, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the first; the others follow.")
+@click.option("--processes", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--replay", "replayed", type=int, help="Run the schedule of this seed only, and print its log.")
+def main(schedules: int, seed: int, processes: int, replayed: int | None) -> None:
+    """Run networks of sessions through schedules of faults."""
+    if replayed is not None:
+        replay(replayed)
+        return
+    began, counts, wrong = time.monotonic(), Counter(), []
+    starts = range(seed, seed + schedules, BATCH)
+    sizes = [min(BATCH, seed + schedules - start) for start in starts]
+    with ProcessPoolExecutor(processes) as pool:
+        for some, failed in pool.map(run_some, starts, sizes):
+            counts += some
+            wrong += failed
+            for number, what in failed:
+                print(f"WRONG: seed {number}: {what[:400]}", flush=True)
+    kinds = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(counts.items()))
+    print(f"{schedules} schedules in {time.monotonic() - began:.0f} s (seeds {seed} on): {kinds}")
+    print(f"{len(wrong)} broke a promise")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
