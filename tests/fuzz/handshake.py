@@ -28,7 +28,7 @@ from thanos_peer.protocol.hearing import Arrived
 from thanos_peer.protocol.outputs import AdvanceSoon, Finished, Log, Output, Save, Send
 from thanos_peer.protocol.session import Session
 from thanos_peer.protocol.waiting import Patience
-from thanos_peer.protocol.wire import LARGEST_ROUND, Bye, Codec, Hello
+from thanos_peer.protocol.wire import LARGEST_ROUND, Bye, Codec, Hello, Message
 from thanos_peer.runtime.checkpoint import CheckpointStore
 from thanos_peer.runtime.peer import terms_of
 
@@ -185,7 +185,7 @@ class Conversation:
         self.agent = Agent(topology, ME, instance.plan(ME), None if store is None else store.load())
         self._digest, self._store, self._forms = topology.digest, store, self.agent.forms
         self._now, self._heard_with = BEGAN, Counter()
-        self.lines, self.is_over, self.error = 0, False, None
+        self.lines, self.is_over, self.error, self.sent = 0, False, None, []
         options = Options(
             patience=Patience(farewell=0),
             saves=store is not None,
@@ -231,12 +231,14 @@ class Conversation:
 
     def _perform(self, outputs: list[Output]) -> None:
         for output in outputs:
+            assert not self.is_over, "it says something after its end"
             match output:
                 case Send(_, message, epoch):
                     codec = codec_of(self._digest, epoch, self._forms)
                     sender, decoded = codec.decode(codec.encode(ME, message))  # which a neighbor would accept
                     assert sender == ME
                     check_message(sender, decoded, {(PAIR, (N, P)), *self._forms})
+                    self.sent.append(decoded)
                 case Log(_, text):
                     self.lines += 1
                     check_line(text, LONGEST_LINE)
@@ -264,17 +266,21 @@ class Stage:
         self.instance = make_instance(raw)
         raw["algorithm"]["start"] = {"kind": "leading"}
         self.instance_with_sums = make_instance(raw)
-        self.lines, self.seconds = 0, 0.0
+        self.talk: Conversation
+
+    @property
+    def sent(self) -> list[Message]:
+        """What the peer that is played to has sent, as neighbors decode it."""
+        return self.talk.sent
 
     def play(self, speak: Speech, scene: Scene, store: CheckpointStore | None = None) -> bool:
         """Let a new peer hear what is said to it, a few frames at a time; returns whether it took no offence."""
-        talk = Conversation(self.instance_of(scene), scene, store)
+        talk = self.talk = Conversation(self.instance_of(scene), scene, store)
         for frames in speak(talk.agent, talk.life):
             talk.hear(frames)
             if talk.is_over:
                 break
         talk.stop()
-        self.lines, self.seconds = talk.lines, talk.seconds
         if scene.has_keys:
             talk.check_speakers()
         if talk.error is not None:

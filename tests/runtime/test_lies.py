@@ -1,7 +1,6 @@
 """A neighbor that lies about rounds and epochs: what others are told and what is saved stays true."""
 
 import json
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +13,9 @@ from thanos_peer.agent import Agent
 from thanos_peer.block import PAIR, WORD, Block, StopWord, bytes_each
 from thanos_peer.preparation import outline
 from thanos_peer.problem import build
+from thanos_peer.protocol import saving
 from thanos_peer.protocol.wire import Hello
 from thanos_peer.results import PeerFiles
-from thanos_peer.runtime import saving
 from thanos_peer.runtime.checkpoint import CheckpointStore
 from thanos_peer.simulate import AgentNetwork
 
@@ -44,8 +43,7 @@ def greetings(life):
 
 def hellos_sent():
     """What the peer has said of itself since the last time, whatever the epoch."""
-    decoded = codec_of(DIGEST).decode_all(stage().links.sent)
-    return [said[1] for said in decoded if isinstance(said, tuple) and isinstance(said[1], Hello)]
+    return [message for message in stage().sent if isinstance(message, Hello)]
 
 
 @pytest.fixture
@@ -68,7 +66,7 @@ def test_a_run_under_way_is_not_lost_because_a_neighbor_says_so(store, epoch):
         yield greetings(life)
         for k in range(3):
             yield blocks_of(k)
-        stage().links.sent.clear()
+        stage().sent.clear()
         yield [frame(LIAR, in_round(10**6, answered=life, epoch=epoch, **LOST))]
         yield [frame(HONEST, replace(in_round(3), is_asking=True))]
         assert {(hello.epoch, hello.oldest) for hello in hellos_sent()} == {(0, 0)}
@@ -82,7 +80,7 @@ def test_a_run_under_way_is_not_lost_because_a_neighbor_says_so(store, epoch):
 def test_a_loss_that_may_be_true_is_neither_saved_nor_passed_on(store):
     def speak(agent, life):
         yield greetings(life)
-        stage().links.sent.clear()
+        stage().sent.clear()
         lie, question = in_round(10**6, answered=life, epoch=7, **LOST), replace(in_round(0), is_asking=True)
         yield [frame(LIAR, lie), frame(HONEST, question)]
         assert {hello.epoch for hello in hellos_sent() if hello.is_asking} >= {7}  # of the one who says so
@@ -129,23 +127,21 @@ def test_a_state_of_an_earlier_epoch_that_is_further_in_rounds_is_given_up_all_t
 
 
 def test_losses_over_and_over_do_not_begin_epochs_over_and_over(store):
-    began = time.monotonic()
-
     def speak(agent, life):
         yield greetings(life)
         for _ in range(200):
             epoch = agent.epoch
             yield [frame(LIAR, in_round(10**6, answered=life, epoch=epoch, **LOST))]
             yield blocks_of(10**6, epoch=epoch, senders=[LIAR])
-            stage().links.sent.clear()
-        assert 1 <= agent.epoch <= 1 + (time.monotonic() - began) / 2
+            stage().sent.clear()
+        assert 1 <= agent.epoch <= 1 + stage().talk.seconds / 2
 
     assert stage().play(speak, Scene(restarts_tracking=True), store)
-    assert stage().lines.count < 10 + (time.monotonic() - began)
+    assert stage().talk.lines < 10 + stage().talk.seconds
 
 
 def test_questions_over_and_over_are_answered_once_in_a_while_and_those_of_later_rounds_at_once():
-    answers, began = [], time.monotonic()
+    answers = []
 
     def speak(_, life):
         yield greetings(life)
@@ -153,18 +149,18 @@ def test_questions_over_and_over_are_answered_once_in_a_while_and_those_of_later
             yield blocks_of(k)
         question = replace(in_round(0), is_asking=True)
         for number in range(400):
-            stage().links.sent.clear()
+            stage().sent.clear()
             yield [frame(LIAR, replace(question, k=number % 2, life=5 + number))] * 20
             answers.append(sum(not hello.is_asking for hello in hellos_sent()))
         for k in range(4):  # as who catches up does
-            stage().links.sent.clear()
+            stage().sent.clear()
             yield [frame(HONEST, replace(question, k=k))] * 3
             assert [hello.k for hello in hellos_sent() if not hello.is_asking] == [3]
-            sent = codec_of(DIGEST).decode_all(stage().links.sent)
-            assert [said[1].k for said in sent if isinstance(said[1], Block)] == list(range(k, min(k + 2, 4)))
+            blocks = [message.k for message in stage().sent if isinstance(message, Block)]
+            assert blocks == list(range(k, min(k + 2, 4)))
 
     assert stage().play(speak, Scene())
-    assert 1 <= sum(answers) <= 2 + 20 * (time.monotonic() - began)
+    assert 1 <= sum(answers) <= 2 + 20 * stage().talk.seconds
     assert max(answers) == 1
 
 

@@ -49,7 +49,7 @@ REFUSALS = (
 )
 
 
-ALL_IS_SAID = "from thanos_peer.runtime import acquaintance\nacquaintance.NOTICES = 0\n"
+ALL_IS_SAID = "from thanos_peer.protocol import conversation\nconversation.NOTICES_APART = 0\n"
 SLOW_ROUNDS = """
 import time
 from thanos_peer.agent import Agent

@@ -245,9 +245,9 @@ class World:
 
     def _perform(self, process: Process, outputs: list) -> None:  # noqa: C901 - a case for each output
         self._check_skew(process)
+        if any(isinstance(output, Finished) for output in outputs[:-1]):
+            raise WrongError(f"peer {process.node.id} says something after its end")
         for output in outputs:
-            if not process.is_alive:
-                return
             match output:
                 case Send(to, message, epoch):
                     for j in to:

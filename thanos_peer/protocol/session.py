@@ -71,15 +71,16 @@ class Session:
     def receive(self, arrived: Iterable[Arrived], epoch: int, now: float) -> list[Output]:
         """Hear frames, decoded in the words of some epoch; step if they complete the round."""
         self.talk.now = now
-        if self.talk.stage is Stage.ENDED:
-            return []
         for said, size, at, key_of in arrived:
+            if self.talk.stage is Stage.ENDED:
+                return self.talk.taken()
             try:
                 self._hearing.hear(said, size, at, key_of, epoch)
             except RemoteProtocolError as error:
                 self._hearing.reject(error)
-        self._hearing.reply_to_questions()
-        self._rounds.advance()
+        if self.talk.stage is not Stage.ENDED:
+            self._hearing.reply_to_questions()
+            self._rounds.advance()
         return self.talk.taken()
 
     def advance(self, now: float) -> list[Output]:
@@ -127,18 +128,22 @@ class Session:
         self._rounds.advance()
         return self.talk.taken()
 
-    def save_failed(self, error: ThanosPeerError, now: float, *, is_urgent: bool = False) -> list[Output]:
+    def epoch_failed(self, error: ThanosPeerError, now: float) -> list[Output]:
+        """An epoch could not be begun: its start was not saved, or an earlier result not withdrawn."""
+        self.talk.now = now
+        # Neighbors have not heard of the new epoch: tell them in the one before.
+        bye = Bye(0, error.in_short)
+        self.talk.outputs.append(Send(self.talk.agent.neighbors, bye, self._epochs.previous))
+        self._ending.fail(error)
+        return self.talk.taken()
+
+    def save_failed(self, error: ThanosPeerError, now: float) -> list[Output]:
         """A checkpoint could not be written."""
         self.talk.now = now
-        if is_urgent:  # neighbors have not heard of the new epoch: tell them in the one before
-            self.talk.outputs.append(
-                Send(self.talk.agent.neighbors, Bye(0, error.in_short), self._epochs.previous)
-            )
-        elif self.talk.saving is not None:
+        if self.talk.saving is not None:
             self.talk.saving.is_under_way = False
-        if (
-            self.talk.stage is Stage.STAYING
-        ):  # another life of this peer then waits a while for those that are done
+        if self.talk.stage is Stage.STAYING:
+            # Another life of this peer then waits a while for those that are done.
             self.talk.log("warning", str(error))
         else:
             self._ending.fail(error)

@@ -16,6 +16,7 @@ A new epoch leads from any stage before FAILING to RUNNING. What each input does
     tick         asks, waits, saves        asks, may leave              may end           ignored
     saved        the next round may begin  the next stage may begin     noted             ignored
     save_failed  FAILING                   FAILING; STAYING: logged     ignored           ignored
+    epoch_failed FAILING                   FAILING                      ignored           ignored
     stop         SAVING; LOST: ENDED       STAYING: ENDED; else noted   noted             ignored
     fail         FAILING                   FAILING                      ignored           ignored
 """

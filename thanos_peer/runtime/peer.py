@@ -198,10 +198,9 @@ class Peer:
                 self._perform_by_type[type(output)](output)
         except ThanosPeerError as error:
             now = time.monotonic()
-            if isinstance(output, Save):
-                self._perform(self.session.save_failed(error, now, is_urgent=True))
-            else:
-                self._perform(self.session.fail(error, now))
+            begins_epoch = isinstance(output, Save | ResultWithdrawn)
+            failed = self.session.epoch_failed if begins_epoch else self.session.fail
+            self._perform(failed(error, now))
 
     def _codec(self, epoch: int) -> Codec:
         """For the frames of an epoch; the latest few are kept."""
