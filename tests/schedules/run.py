@@ -24,12 +24,14 @@ sys.path[0] = str(Path(__file__).parents[1])
 from networks import make_instance, raw_topology
 from schedules.world import Fault, World, WrongError
 
+from thanos_peer.algorithm.methods import MIXING, SUMMING, needs_samples
 from thanos_peer.problem import Instance, assemble
 from thanos_peer.protocol import saving
 from thanos_peer.samples.moments import moments_of_rows
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import parse
 
+METHODS = MIXING | SUMMING
 NETWORKS = [  # family, size, method, rounds and tolerance, how numbers are sent, and whether samples are prepared
     ("path", 3, "thanos", (30, 0.0), "float64", False),
     ("ring", 4, "thanos", (25, 0.0), "float32", False),
@@ -38,8 +40,7 @@ NETWORKS = [  # family, size, method, rounds and tolerance, how numbers are sent
     ("path", 4, "thanos", (12, 0.3), "float64", True),
     ("ring", 5, "proximal", (None, None), "float64", False),
     ("star", 5, "gram", (None, None), "float64", False),
-    ("path", 3, "proximal", (None, None), "float64", True),
-    ("ring", 4, "proximal-tracking", (None, None), "float64", True),
+    *(("path", 3, name, (None, None) if name in SUMMING else (20, 0.3), "float64", True) for name in METHODS),
 ]
 KINDS = ["kill", "kill", "kill", "power_cut", "stop", "freeze", "cut", "cut", "duplicate"]
 LONGEST = {
@@ -59,14 +60,16 @@ def instance_of(number: int) -> tuple[Instance, list[bytes]]:
     """A network, and the bits of its results without any fault."""
     family, d, method, (rounds, tolerance), exchange, is_prepared = NETWORKS[number]
     limits = {} if rounds is None else {"max_rounds": rounds, "tolerance": tolerance}
-    raw = raw_topology(family, d, n=4, p=2, mu=0.2, method=method, **limits)
+    regularizer = "none" if METHODS[method].is_for_smooth else "l1"
+    raw = raw_topology(family, d, n=4, p=2, mu=0.2, regularizer=regularizer, method=method, **limits)
     raw["algorithm"]["exchange"] = exchange
     if is_prepared:
         raw["problem"]["data"] = {"kind": "files", "center": True, "scale": True, "overall": "auto"}
         raw["algorithm"]["start"] = {"kind": "leading"}
         topology = parse(raw, file=Path("test.toml"), may_lack_data=True, reads_data=False)
         rows = np.random.default_rng(d).standard_normal((d, 7, 4)) * [3, 2, 1, 1]
-        instance = assemble(topology, [moments_of_rows(part, None) for part in rows])
+        moments = [moments_of_rows(part, None, keeps_rows=needs_samples(method)) for part in rows]
+        instance = assemble(topology, moments)
     else:
         instance = make_instance(raw)
     network = AgentNetwork(instance)

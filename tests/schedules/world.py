@@ -38,6 +38,7 @@ from thanos_peer.protocol.wire import Hello
 
 CONNECTS = 0.05  # seconds until two hosts that can reach each other are connected
 DISK = 0.01  # seconds that a checkpoint takes, at the most
+OPERATOR = 20.0  # seconds until somebody starts a peer again that has said that the run is over
 LIVELY = 300.0  # seconds after the last fault in which every peer must be done, or have said why it cannot be
 
 
@@ -75,7 +76,7 @@ class Node:
     process: "Process | None" = None
     highest: int = 0  # the last round that it has come to in the latest epoch
     epoch: int = 0
-    is_over: bool = False  # it has left, with its result, or without one because the run is over
+    is_over: bool = False  # it has left, with its result
     has_lost_run: bool = False  # it has said that its state is lost and the run is over
 
 
@@ -141,7 +142,7 @@ class World:
 
     def run(self) -> None:
         """To the end; raises WrongError if a promise is broken."""
-        while not all(node.is_over for node in self.nodes):
+        while not all(node.is_over or node.has_lost_run for node in self.nodes):
             if not self._events or self._events[0][0] > self._calm_from + LIVELY:
                 raise WrongError(f"stuck at {self.now:.2f} s: {self._describe()}")
             self.now, _, what = heapq.heappop(self._events)
@@ -308,7 +309,8 @@ class World:
             node.disk = [] if session.is_everybody_done else node.disk
         elif isinstance(error, RunOverError) and self.begins_again:
             self.counts["lost runs said"] += 1
-            node.is_over = node.has_lost_run = True
+            node.has_lost_run = True
+            self._at(self.now + OPERATOR, lambda: self._start(node))  # those who have not heard it are told again
         elif isinstance(error, StateLostError):
             self.counts["lost state said"] += 1
             self._at(self.now + 1.0, lambda: self._start(node, restarts_tracking=True))

@@ -159,7 +159,8 @@ class Leaving:
     def is_over(self, now: float) -> bool:
         """Whether it may leave: all know that all are done, or have had the time to hear it, or are gone."""
         unsure = self.unsure(now)
-        had_time = now - self._knowing >= LAST_WORD and all(self._neighbors[j].link.is_up for j in unsure)
+        links = [self._neighbors[j].link for j in unsure]
+        had_time = all(link.is_up and now - max(link.since, self._knowing) >= LAST_WORD for link in links)
         if not unsure or (had_time and self._find_reach(now) >= self._diameter):
             return True
         return self._limit is not None and now - self._began >= self._limit
