@@ -14,7 +14,11 @@ from thanos_peer.protocol.wire import Hello
 
 
 class Epochs:
-    """Stage LOST, and the beginning of a new epoch."""
+    """Stage LOST, and the beginning of a new epoch.
+
+    Attributes:
+        previous: The epoch before this one, which neighbors may still be in.
+    """
 
     def __init__(self, talk: Conversation, ending: Ending) -> None:
         self._talk, self._ending = talk, ending
@@ -81,8 +85,7 @@ class Epochs:
         agent = self._talk.agent
         where = "from the current X" if agent.minimises_first else f"with phase {agent.phases[0]}"
         self._talk.log("warning", f"the tracking starts again {where}, epoch {epoch}: {why}")
-        self._talk.loss, self._began, self._unused = None, self._talk.now, None
-        self.previous = agent.epoch
+        self._talk.loss, self._began, self.previous = None, self._talk.now, agent.epoch
         if self._talk.first_step is not None:
             self._talk.first_step = 0, self._talk.now
         if self._talk.has_result or self._talk.stage in (Stage.SAVING, Stage.PROVING, Stage.STAYING):

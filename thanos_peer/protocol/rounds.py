@@ -81,12 +81,9 @@ class Rounds:
 
     def save_if_due(self) -> None:
         """Begin a checkpoint beside the rounds."""
-        if (
-            self._talk.stage is Stage.RUNNING
-            and self._talk.saving is not None
-            and self._talk.saving.is_due(self._talk.now)
-        ):
-            self._talk.save()
+        talk = self._talk
+        if talk.stage is Stage.RUNNING and talk.saving is not None and talk.saving.is_due(talk.now):
+            talk.save()
 
     def tick(self) -> None:
         """Save, ask, log or give up: whatever is due."""
@@ -113,8 +110,8 @@ class Rounds:
             self._talk.log("warning", line)
 
     def _give_up(self) -> None:
-        if lines := self._talk.waiting.lines(self._talk.now):
-            give_up = self._talk.options.patience.give_up
+        waiting, give_up = self._talk.waiting, self._talk.options.patience.give_up
+        if give_up is not None and waiting.seconds_awake >= give_up and (lines := waiting.lines(self._talk.now)):
             self._ending.fail(NeighborLostError(f"gave up after {give_up:g} s: {'; '.join(lines)}"))
 
     def _begin_look_up(self, then: Callable[[], None]) -> None:
