@@ -39,7 +39,7 @@ def test_check_names_the_phases_and_their_rounds(prepared):
     lines = call("topology", "check", prepared).stdout.splitlines()
     (phases,) = [line.removeprefix("phases").strip() for line in lines if line.startswith("phases")]
     assert phases == (
-        "mean 4, spread 4, size 4, subspace up to 1500, rotation 4, thanos 20, consensus 4, verdict 4"
+        "mean 4, spread 4, size 4, subspace up to 1500, rotation up to 8, thanos 20, consensus 4, verdict 4"
     )
 
 
