@@ -1,8 +1,10 @@
 import gc
 import json
+import math
 import re
 import struct
 import tracemalloc
+from fractions import Fraction
 from pathlib import Path
 
 import msgpack
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from networks import make_topology
 from uneven import raw_with_parts
 
-from thanos_peer.algorithm.fixed_point import EXACT
+from thanos_peer.algorithm.fixed_point import EXACT, FixedPoint
 from thanos_peer.block import NOTHING, PAIR, WORD, Block, StopWord, bytes_each
 from thanos_peer.errors import RemoteProtocolError
 from thanos_peer.preparation import outline
@@ -452,6 +454,10 @@ def test_a_hello_of_another_run_is_decoded_so_that_the_difference_can_be_named()
 
 def published_numbers(fields):
     """The bytes of what a vector of a sum says."""
+    if "total" in fields:
+        form = FixedPoint.within(2 * fields["total"], fields["peers"])
+        assert form.last == fields["exponent"]
+        return form.encode(np.array(fields["values"]), fields["peers"])
     if "values" in fields:
         return EXACT.encode(np.array(fields["values"]), 1)
     if "integers" in fields:
@@ -471,6 +477,19 @@ def test_the_published_vectors_have_every_kind_of_message_and_block():
         NOTHING,
     }
     assert {msgpack.unpackb(bytes.fromhex(vector["frame"]))[0] for vector in VECTORS} == {VERSION}
+
+
+def test_the_exponent_of_128_bits_is_the_one_that_the_document_says():
+    """L = e + b + 2 - 128, where 2^(e-1) <= total < 2^e and b is the bits of d - 1, without our own code."""
+    (fields,) = [vector["message"] for vector in VECTORS if "total" in vector["message"]]
+    two, total = Fraction(2), Fraction(fields["total"])
+    e = next(e for e in range(-1100, 1100) if two ** (e - 1) <= total < two**e)
+    assert fields["exponent"] == e + len(f"{fields['peers'] - 1:b}") + 2 - 128
+    whole = [math.trunc(Fraction(value) / two ** fields["exponent"]) for value in fields["values"]]
+    sent = b"".join(number.to_bytes(16, "little", signed=True) for number in whole)
+    assert published_numbers(fields) == sent
+    document = Path(__file__).parents[2] / "docs" / "protocol.md"
+    assert "L = e + b + 2 - 128" in document.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: v["name"])
