@@ -1,4 +1,7 @@
-"""Numbers as whole multiples of one power of two: their sums are exact, and the same on every processor.
+"""Numbers as whole multiples of one power of two: these are summed exactly, the same on every processor.
+
+The wide format, `EXACT`, holds every double as it is. With 128 bits each number loses less than 2^last, at most
+2^(b - 126) times the bound of all, where b is the bits of how many terms there are; nothing is lost after that.
 
 A number v becomes trunc(v / 2^last) modulo 2^bits. Sums are taken modulo 2^bits too, so that masks which cancel
 may be added on the way. Nothing wraps: `encode` refuses what could.

@@ -1,9 +1,12 @@
 """Sums over a spanning tree: what goes up, who decides, what comes down.
 
-In one sum every agent brings some numbers. They are added on the way up the tree, exactly (`fixed_point`). The
-root has the sums, and says in a word, some float64 numbers, what follows from them; the word goes down to all. So
-all agents have the same bits of it, whatever processor each of them has. With a tree of height h that takes 2 h
-rounds: an agent at depth q speaks to its parent in round h - q, and to its children in round h + q.
+In one sum every agent brings some numbers. They become whole numbers and are added on the way up the tree without
+rounding (`fixed_point`). The root has the sums, and says in a word, some float64 numbers, what follows from them;
+the word goes down to all. So all agents have the same bits of the word, whatever processor each of them has. With
+a tree of height h that takes 2 h rounds: an agent at depth q speaks to its parent in round h - q, and to its
+children in round h + q.
+
+No agent has to believe what no honest one can say: the root looks at the sums, and every agent at the words.
 """
 
 import math

@@ -1,7 +1,9 @@
 """The exact method by exact sums: agents sum their gradients at one point, the root of the tree takes the step.
 
 The steps are those of `accelerated`. All agents evaluate where the root's word says, so all hold the same point,
-to the last bit, whatever processor each of them has.
+to the last bit, whatever processor each of them has. There are two exceptions, which differ by rounding where
+processors do: the first point, which each agent computes for itself, and the X of an answer that is not on the
+manifold because the root gave up, which each agent projects for itself.
 """
 
 import math
