@@ -25,12 +25,12 @@ def instances(tmp_path_factory):
     directory, made = tmp_path_factory.mktemp("parts"), {}
     parts = [np.random.default_rng(i).standard_normal((20, N)) for i in range(D)]
 
-    def instance(method, start=FOUND):
-        key = method, start["kind"]
+    def instance(method, start=FOUND, **settings):
+        key = method, start["kind"], *settings.items()
         if key not in made:
             raw = raw_with_parts(directory, parts, "star", data=PREPARED, start=start, p=P)
             if method != "thanos":
-                raw["algorithm"] = {"method": method, "start": dict(start)}
+                raw["algorithm"] = {"method": method, "start": dict(start)} | settings
             made[key] = build(make_topology(raw, file=directory / "net.toml"))
         return made[key]
 
@@ -82,7 +82,6 @@ WORDS = [
     ("gram", "spread", 1, 2, -1.0, r"squares of feature 2 \(counted from 0\) is -1, not from "),
     ("gram", "size", 1, 0, -1.0, r"the sum of all \|\|A_i\|\|_2\^2 is -1, not from 80 to 480"),
     ("gram", "size", 1, 1, 1e308, r"the sum of all \|\|A_i\|\|_2\^2 is .*, not from 1.66667e\+307 "),
-    ("gram", "gram", 1, 0, 0.0, "there is to be another sum, but this is the last"),
     ("gram", "gram", 1, 0, 7.0, "how it stands is 7, not 0, 1 or 2"),
     ("gram", "gram", 1, 1, 1e-3, "it has not converged: the residual is 0.001"),
     ("gram", "gram", 1, 2, 0.0, r"\|\|A\|\|_2\^2 is 0, not from 80 to 480"),
@@ -134,15 +133,16 @@ def test_a_word_that_no_honest_root_says_names_who_has_said_it(instances, method
 @pytest.mark.parametrize(
     ("where", "value", "fault"),
     [
-        (slice(0, 2), 0.0, "no eigenvalue is positive"),
-        (0, 99.0, "of the eigenvalues is 99"),
-        (slice(2, None), 0.0, "the start is 1.41 away from orthonormal columns"),
+        (0, 0.5, "whether it is the last is 0.5, not 0 or 1"),
+        (slice(1, 3), 0.0, "no eigenvalue is positive"),
+        (1, 99.0, "of the eigenvalues is 99"),
+        (slice(3, None), 0.0, "the start is 1.41 away from orthonormal columns"),
     ],
 )
 def test_so_does_one_about_the_start_of_destiny(instances, where, value, fault):
     start = {"kind": "destiny", "seed": 1, "max_rounds": 20}
     with pytest.raises(RemoteProtocolError, match=f"neighbor 0, .* in phase rotation cannot be: .*{fault}"):
-        lie(instances("proximal", start), "rotation", WORD, word_with(where, value))
+        lie(instances("proximal", start), "rotation", WORD, word_with(where, value), at=2)
 
 
 SUMS = [
@@ -177,10 +177,13 @@ def test_a_sum_that_cannot_be_ends_the_root_with_the_name_of_the_phase(
     assert caught.match(fault)
 
 
-def test_a_gram_phase_is_one_sum(instances):
-    topology, plan = instances("gram").topology, instances("gram").plan(0)
-    phase = plan.phases[plan.main]
-    assert (phase.name, phase.most, phase.takes_all_rounds) == ("gram", topology.graph.tree.rounds, True)
+@pytest.mark.parametrize("method", ["gram", "proximal"])
+def test_a_word_of_another_sum_is_refused_where_there_is_none(instances, method):
+    instance = instances(method, max_rounds=2)
+    plan = instance.plan(0)
+    assert plan.phases[plan.main].most == plan.most == instance.topology.graph.tree.rounds == 2
+    with pytest.raises(RemoteProtocolError, match="there is to be another sum, but this is the last"):
+        lie(instance, method, WORD, word_with(slice(0, 15), [0.0, 0.0, 80.0, *np.eye(N, P).ravel()]))
 
 
 @pytest.mark.parametrize("method", ["gram", "proximal", "proximal-tracking", "thanos"])
