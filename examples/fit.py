@@ -20,9 +20,7 @@ def main() -> None:
 
     standardized = StandardScaler().fit_transform(data.data)
     pca = PCA(COMPONENTS).fit(standardized)
-    result = thanos_peer.fit(
-        hospitals, COMPONENTS, mu=0.05, scale=True, max_rounds=500, feature_names=data.feature_names
-    )
+    result = thanos_peer.fit(hospitals, COMPONENTS, mu=0.02, scale=True, feature_names=data.feature_names)
 
     print("PCA, all data in one place:")
     print("  explained_variance_ratio_", pca.explained_variance_ratio_.round(4))
@@ -30,7 +28,8 @@ def main() -> None:
     print(f"thanos_peer.fit, five agents, {result.facts['round']} rounds:")
     print("  explained_variance_ratio_", result.explained_variance_ratio_.round(4))
     print("  non-zero loadings        ", np.count_nonzero(result.sparse_components_, axis=1))
-    largest = np.abs(result.sparse_components_[-1]).argsort()[::-1][:3]
+    last = result.sparse_components_[-1]
+    largest = [i for i in np.abs(last).argsort()[::-1][:3] if last[i] != 0]
     print("  the last component       ", ", ".join(result.feature_names_in_[largest]))
     scores = result.transform(data.data)
     print("  transform(samples)       ", scores.shape, "in place of", pca.transform(standardized).shape)

@@ -60,14 +60,15 @@ def settings_of(method: str) -> dict[str, Any]:
 
 
 def set_method(raw: MutableMapping[str, Any], method: str) -> None:
-    """Have a file name another method; the rest of its algorithm stays."""
+    """Have a file name another method; the rest of its algorithm stays. Methods by sums share their settings."""
     algorithm = raw.get("algorithm")
-    if not isinstance(algorithm, MutableMapping) or algorithm.get("method", "thanos") == method:
+    if not isinstance(algorithm, MutableMapping) or (named := algorithm.get("method", "thanos")) == method:
         return
-    for key in OF_ONE_METHOD:
-        algorithm.pop(key, None)
+    if not {named, method} <= {"auto", *SUMMING}:
+        for key in OF_ONE_METHOD:
+            algorithm.pop(key, None)
+        algorithm.update(settings_of(method))
     algorithm["method"] = method
-    algorithm.update(settings_of(method))
 
 
 def change_settings(raw: MutableMapping[str, Any], settings: Mapping[str, Any]) -> None:

@@ -1,0 +1,21 @@
+"""The same file with another method."""
+
+import pytest
+
+from thanos_peer.topology.variants import set_method
+
+
+@pytest.mark.parametrize("other", ["auto", "gram", "proximal"])
+def test_methods_by_sums_share_their_settings(other):
+    named = "proximal" if other != "proximal" else "gram"
+    raw = {"algorithm": {"method": named, "restarts": 20, "max_rounds": 900}}
+    set_method(raw, other)
+    assert raw["algorithm"] == {"method": other, "restarts": 20, "max_rounds": 900}
+
+
+def test_a_method_of_another_kind_has_its_own_settings():
+    raw = {"algorithm": {"method": "gram", "restarts": 20, "exchange": "float32"}}
+    set_method(raw, "thanos")
+    assert "restarts" not in raw["algorithm"]
+    assert raw["algorithm"]["exchange"] == "float32"
+    assert raw["algorithm"]["smoothing"] == {"rule": "decreasing"}
