@@ -2,7 +2,8 @@
 
 The problem: minimise -tr(X'CX)/2 + mu r(X) over X of (n, p) with X'X = I, where C = AA' of all samples together.
 X is stationary if there are a subgradient s of mu r at X and a symmetric S with -CX + s + XS = 0. The residual is
-the least norm of that sum over all s and S, divided by ||A||_2^2:
+the least norm of that sum over all s and S, divided by ||A||_2^2, or by the usual size of an entry of s if that is
+larger, which is mu for l1, and mu/sqrt(p) for l21:
 
     l1      s is mu sign(x) where an entry x of X is not 0, and anything in [-mu, mu] where it is
     l21     the same with rows x: mu x/||x|| where a row is not 0, and anything of norm mu at most where it is
@@ -31,7 +32,7 @@ class Verdict:
     Attributes:
         feasibility: ||X'X - I||_F.
         objective: Of the orthonormal matrix nearest to X, divided by ||A||_2^2.
-        residual: The distance from stationarity, relative to ||A||_2^2.
+        residual: The distance from stationarity, relative to ||A||_2^2 or to mu: see above.
     """
 
     feasibility: float
@@ -50,13 +51,14 @@ def judge(A: Matrix, X: Matrix, regularizer: str, mu: float) -> Verdict:
     """What X of (n, p) is worth for samples A of (n, m), already divided by whatever mu refers to."""
     size = float(np.linalg.norm(A, 2)) ** 2
     C, weight = A @ A.T / size, mu / size
+    entry = {"l1": weight, "l21": weight / np.sqrt(X.shape[1]), "none": 0.0}[regularizer]
     U, _, Vt = np.linalg.svd(X, full_matrices=False)
     nearest = U @ Vt
     value = -float(np.sum(nearest * (C @ nearest))) / 2
     return Verdict(
         feasibility=float(np.linalg.norm(X.T @ X - np.eye(X.shape[1]))),
         objective=value + weight * regularizer_value(nearest, regularizer),
-        residual=stationarity(C, X, regularizer, weight),
+        residual=stationarity(C, X, regularizer, weight) / max(1.0, entry),
     )
 
 

@@ -129,6 +129,15 @@ def test_a_unit_vector_is_stationary_if_no_product_beside_it_is_above_the_weight
     assert independent.stationarity(C, np.eye(3)[:, :1], "l1", mu) == pytest.approx(expected, abs=1e-14)
 
 
+@pytest.mark.parametrize(("regularizer", "unit"), [("l1", 1.0), ("l21", np.sqrt(0.5))])
+def test_a_residual_is_relative_to_a_weight_beyond_the_samples(regularizer, unit):
+    A, X = np.diag([3.0, 2.0, 1.0]), np.linalg.qr(np.ones((3, 2)) + np.eye(3, 2))[0]
+    weak, strong = (independent.judge(A, X, regularizer, mu).residual for mu in (1e-9, 9e9))
+    alone = independent.stationarity(np.zeros((3, 3)), X, regularizer, 1.0)
+    assert weak == pytest.approx(independent.stationarity(A @ A.T / 9, X, regularizer, 0.0), rel=1e-6)
+    assert strong == pytest.approx(alone / unit, rel=1e-6)
+
+
 @pytest.mark.parametrize("mu", [0.0, 0.1, 0.25, 0.5])
 def test_rows_of_zeros_take_products_up_to_a_norm(mu):
     rng = np.random.default_rng(4)

@@ -8,8 +8,9 @@ from thanos_peer.block import Matrix
 from thanos_peer.phases import Found
 from thanos_peer.topology import Topology
 
-SLACK = 10.0  # times the tolerance: a method's own rule measures otherwise than the certificate
-NEGLIGIBLE = 1e-8  # of ||A||^2: components that capture less are what rounding makes of them
+NEGLIGIBLE = 1e-8  # components that capture less are what rounding makes of them
+SMOOTHING = 'what is left is the smoothing: take method = "auto"'
+CHECK = "check that the objective is smooth, and gradient the gradient of value"
 STATIONARY = "stationary, not necessarily the global minimum"
 
 
@@ -21,16 +22,23 @@ class Convergence(NamedTuple):
 
 
 def judge(
-    topology: Topology, residual: float | None, weakest: float | None, *, is_below_tolerance: bool, rounds: int
+    topology: Topology,
+    residual: float | None,
+    weakest: float | None,
+    *,
+    is_below_tolerance: bool,
+    rounds: int,
+    starts: int | None = None,
 ) -> Convergence:
     """What may be said of an answer.
 
     Args:
         topology: What was asked for.
-        residual: How far from stationary it is certified to be, relative to ||A||^2; None if it is not.
-        weakest: What its weakest component is worth, relative to ||A||^2; None if nobody knows.
+        residual: How far from stationary it is certified to be, relative to the problem; None if it is not.
+        weakest: What its weakest component is worth, in the same unit; None if nobody knows.
         is_below_tolerance: Whether the method's own rule was met.
         rounds: Of the method.
+        starts: From how many starts it was searched; None if nobody knows.
     """
     tolerance = topology.tolerance
     if not tolerance:
@@ -41,24 +49,33 @@ def judge(
             f"not certified: every peer was below tolerance {tolerance:g} by its own rule", has_converged=None
         )
     most = 1.0 if weakest is None else min(1.0, max(weakest, NEGLIGIBLE))
-    against = _objection(topology, residual, most, f"after {rounds} rounds", is_below_tolerance=is_below_tolerance)
+    against = _objection(topology, residual, most, rounds, is_below_tolerance=is_below_tolerance)
+    searched = _searched(topology, starts)
     if residual is None or against is not None:
-        return Convergence(f"not converged: {against}", has_converged=False)
-    within = "" if residual <= tolerance else "within ten times "
+        return Convergence(f"not converged: {against}{searched}", has_converged=False)
     return Convergence(
-        f"converged: residual {residual:.1e}, {within}tolerance {tolerance:g}; {STATIONARY}", has_converged=True
+        f"converged: residual {residual:.1e}, tolerance {tolerance:g}; {STATIONARY}{searched}", has_converged=True
     )
 
 
+def _searched(topology: Topology, starts: int | None) -> str:
+    wanted = topology.algorithm.restarts
+    if wanted == 1 or starts is None:
+        return ""
+    if starts == wanted:
+        return f"; the best of {wanted} starts"
+    return f"; only {starts} of {wanted} starts searched: raise max_rounds"
+
+
 def _objection(
-    topology: Topology, residual: float | None, most: float, after: str, *, is_below_tolerance: bool
+    topology: Topology, residual: float | None, most: float, rounds: int, *, is_below_tolerance: bool
 ) -> str | None:
     """Why an answer has not converged, and what to do; None if it has."""
-    tolerance = f"tolerance {topology.tolerance:g}"
-    advice = _less(topology) if is_below_tolerance else _more(topology)
+    tolerance, after = f"tolerance {topology.tolerance:g}", f"after {rounds} rounds"
+    advice = _less(topology) if is_below_tolerance else _more(topology, rounds)
     if residual is None:
         return f"{tolerance} not reached {after}; {advice}"
-    if residual > (SLACK if is_below_tolerance else 1.0) * topology.tolerance:
+    if residual > topology.tolerance:
         return f"residual {residual:.1e} above {tolerance} {after}; {advice}"
     if not is_below_tolerance:
         return f"residual {residual:.1e} within {tolerance}, but the peers' own rule not met {after}; {advice}"
@@ -70,7 +87,13 @@ def _objection(
 def of_findings(topology: Topology, found: Found, *, is_below_tolerance: bool, rounds: int) -> Convergence:
     """The same, from what an agent has found."""
     numbers = map(_number, (found.residual, found.weakest))
-    return judge(topology, *numbers, is_below_tolerance=is_below_tolerance, rounds=rounds)
+    starts = starts_of(found)
+    return judge(topology, *numbers, is_below_tolerance=is_below_tolerance, rounds=rounds, starts=starts)
+
+
+def starts_of(found: Found) -> int | None:
+    """From how many starts an agent's answer was searched, if it knows."""
+    return None if found.starts is None else int(found.starts)
 
 
 def have_all(converged: Sequence[bool | None]) -> bool | None:
@@ -84,14 +107,29 @@ def _number(found: Matrix | None) -> float | None:
 
 def _less(topology: Topology) -> str:
     """What to do where the method's own rule was met, and the certificate denies it."""
-    method = MIXING.get(topology.method)
-    if method is not None and "smoothing" in method.settings:
-        return 'what is left is the smoothing: take method = "auto"'
-    return 'take a smaller tolerance, or method = "auto"'
+    if _smooths(topology):
+        return SMOOTHING
+    if topology.problem.objective is not None:
+        return CHECK
+    return (
+        'take a smaller tolerance, or method = "auto"' if topology.method in MIXING else "take a smaller tolerance"
+    )
 
 
-def _more(topology: Topology) -> str:
+def _more(topology: Topology, rounds: int) -> str:
     """What to do where it was not."""
-    if topology.tolerance < topology.least_tolerance and topology.method in MIXING:
-        return f'exchange = "float32" reaches about {topology.least_tolerance:g}: take "float64"'
-    return 'raise max_rounds, or take method = "auto"' if topology.method in MIXING else "raise max_rounds"
+    if topology.method in MIXING:
+        if topology.tolerance < topology.least_tolerance:
+            return f'exchange = "float32" reaches about {topology.least_tolerance:g}: take "float64"'
+        is_fixed = _smooths(topology) and "smoothing" not in MIXING[topology.method].settings
+        return SMOOTHING if is_fixed else 'raise max_rounds, or take method = "auto"'
+    if rounds + topology.graph.tree.rounds > topology.max_rounds:
+        return "raise max_rounds"
+    check = "" if topology.problem.objective is None else f"; {CHECK}"
+    return f"it does not fall any further: take a larger tolerance, or another start{check}"
+
+
+def _smooths(topology: Topology) -> bool:
+    """Whether the method minimises something smoother than the problem."""
+    method = MIXING.get(topology.method)
+    return method is not None and method.smooths and topology.problem.regularizer != "none"

@@ -10,9 +10,10 @@ from thanos_peer.algorithm import conditions, reference
 from thanos_peer.algorithm.measures import WholeProblem, certificate, weakest_component
 from thanos_peer.algorithm.methods import MIXING
 from thanos_peer.algorithm.objectives import Objective, SparsePCA
-from thanos_peer.algorithm.regularizers import Regularizer
+from thanos_peer.algorithm.regularizers import Regularizer, slope
 from thanos_peer.algorithm.schedules import Parameters, Smoothing
-from thanos_peer.algorithm.stiefel import rotation_distance, signed_permutation_distance
+from thanos_peer.algorithm.stiefel import norm, rotation_distance, signed_permutation_distance
+from thanos_peer.algorithm.units import scale, unit_of
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError, DataFileError
 from thanos_peer.own_code import OwnObjective, check_allowed
@@ -81,21 +82,37 @@ class Instance:
         method = MIXING.get(self.topology.method)
         return None if method is None or "beta" not in method.settings else self.parameters.smoothing
 
+    def unit(self, G: Matrix) -> float:
+        """What residuals are relative to, where the gradient of the whole f is G: see `units.py`."""
+        n, p = G.shape
+        return scale(
+            self.pooled.lipschitz() if self.is_pca else unit_of(self._first, G), self.whole_regularizer, n, p
+        )
+
     @cached_property
-    def size(self) -> float:
-        """||A||_2^2 of all samples as they are minimised with; 1 for objectives that are not PCA."""
-        return self.pooled.lipschitz() if self.is_pca else 1.0
+    def _first(self) -> float:
+        """||G||_F at the start."""
+        return float(norm(self.whole.f.gradient(self.start)))
 
     def residual(self, X: Matrix, *, is_strict: bool = False) -> float:
-        """How far X on the manifold is from a stationary point of the non-smooth problem, relative to the size."""
+        """How far X on the manifold is from a stationary point of the non-smooth problem, in that unit."""
         G = self.whole.f.gradient(X)
-        return certificate(X, G, self.whole_regularizer, self.size, is_strict=is_strict).relative
+        return certificate(X, G, self.whole_regularizer, self.unit(G), is_strict=is_strict).relative
 
     def weakest(self, X: Matrix) -> float | None:
-        """What the weakest component of X is worth, relative to the size; None for objectives that are not PCA."""
+        """What the weakest component of X is worth, in that unit; None for objectives that are not PCA."""
         if not self.is_pca:
             return None
-        return weakest_component(X, self.pooled.gradient(X), self.topology.problem.mu or 0.0, self.size)
+        G = self.pooled.gradient(X)
+        return weakest_component(X, G, self.topology.problem.mu or 0.0, self.unit(G))
+
+    @property
+    def unit_in_words(self) -> str:
+        """What residuals are relative to."""
+        if not self.is_pca:
+            return "the largest gradient"
+        is_steep = slope(self.whole_regularizer, *self.start.shape) > self.pooled.lipschitz()
+        return "the slope of the regularizer" if is_steep else "||A||^2"
 
     @cached_property
     def whole_regularizer(self) -> Regularizer:

@@ -221,6 +221,7 @@ class NetworkOutcome:
     is_done: bool
     is_below_tolerance: bool
     has_converged: bool | None
+    starts: int | None = None
 
     @property
     def k(self) -> int:
@@ -264,6 +265,7 @@ def load_outcome(out: Path, topology: Topology) -> NetworkOutcome:
         is_done=all(fact.is_done for fact in facts),
         is_below_tolerance=all(fact.ending == "tolerance" for fact in facts),
         has_converged=have_all([fact.has_converged for fact in facts]),
+        starts=facts[0].starts,
     )
 
 
@@ -298,6 +300,7 @@ class Summary:
     payload_bytes: int
     has_converged: bool = False
     verdict: str = ""
+    relative_to: str = "||A||^2"
     reference_residual: float | None = None
     distance: float | None = None
     aligned_distance: float | None = None
@@ -315,7 +318,7 @@ class Summary:
             + ("" if self.nonzeros else ": mu is too large for this sigma"),
             f"  feasibility         {self.feasibility:.2e}  (mean of ||X_i'X_i - I||)",
             f"  consensus           {self.consensus:.2e}  (largest ||X_i - mean||)",
-            f"  residual            {self.residual:.2e} of the non-smooth problem, relative to ||A||^2",
+            f"  residual            {self.residual:.2e} of the non-smooth problem, relative to {self.relative_to}",
             f"  verdict             {self.verdict}",
             *self._words_on_phases(),
             f"  traffic             {self.messages:,} messages, {self.payload_bytes:,} bytes in them",
@@ -385,6 +388,7 @@ def summarize(
         tolerance=topology.tolerance,
         has_converged=bool(convergence.has_converged),
         verdict=convergence.words,
+        relative_to=measured.unit_in_words,
         messages=sum(rounds.values()) * topology.messages_per_round,
         payload_bytes=payload,
         reference_residual=None if reference is None else reference.residual,
@@ -404,6 +408,7 @@ def _convergence(network: Outcome, instance: Instance, X: Matrix, residual: floa
         instance.weakest(X),
         is_below_tolerance=network.is_below_tolerance,
         rounds=network.k,
+        starts=network.starts,
     )
     if found.has_converged and network.has_converged is False:
         words = f"not converged: a peer denies it, as its .json file says; of all peers together: {found.words}"
@@ -429,6 +434,7 @@ def _facts_of_agent(network: Network, topology: Topology, agent: AgentId, summar
         "is_done": network.is_done,
         "has_converged": summary.has_converged,
         "tolerance": topology.tolerance,
+        "starts": network.starts,
         "verdict": summary.verdict,
         "eta": float(network.eta[agent]),
         "messages_sent": sum(network.rounds_by_phase.values()) * topology.graph.degrees[agent],

@@ -290,3 +290,23 @@ def test_an_entry_in_place_of_a_zero_costs_as_much_as_it_is_far_from_zero(tiny):
 def test_the_certificate_names_columns_that_are_not_orthonormal():
     X = np.array([[2.0], [0.0]])
     assert certificate(X, np.zeros((2, 1)), Zero(), 1.0).infeasibility == 3
+
+
+@pytest.mark.parametrize("mu", [1e6, 1e18])
+@pytest.mark.parametrize("g", [L1, L21])
+def test_beside_a_steep_regularizer_a_few_steps_lead_to_the_sparsest_matrix(g, mu):
+    f, X0 = paper_problem(1)
+    state = solve(f, g(mu), X0, lipschitz=f.lipschitz(), tolerance=1e-12)
+    X, sparse = accelerated.answer(state)
+    assert state.iterations < 20
+    assert state.residual < 1e-12
+    assert np.count_nonzero(sparse.any(axis=1)) == X0.shape[1]
+    assert np.abs(X.T @ X - np.eye(X0.shape[1])).max() < 1e-14
+
+
+def test_no_column_of_the_sparse_answer_is_lost():
+    _, X0 = paper_problem(1)
+    Z = X0 * (np.arange(X0.shape[1]) > 0)
+    X, sparse = accelerated.answer(replace(accelerated.start(X0), Z=Z))
+    assert (sparse == X).all()
+    assert np.abs(X.T @ X - np.eye(X0.shape[1])).max() < 1e-14

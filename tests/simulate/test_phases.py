@@ -356,6 +356,8 @@ def check_verdicts(instance):
     is_sparse = bool(infeasibility(sparse) <= 1e-9)
     answer = sparse if is_sparse else nearest
     G = measured.whole.f.gradient(answer)
+    if not measured.is_pca:
+        size = max(np.linalg.norm(G), np.linalg.norm(measured.whole.f.gradient(measured.start)))
     known = certificate(answer, G, measured.whole_regularizer, size, is_strict=is_sparse)
     residual = known.relative if is_sparse else max(known.relative, float(infeasibility(sparse)))
     assert float(found.residual) == pytest.approx(residual, rel=1e-6, abs=1e-12)
@@ -387,7 +389,7 @@ def test_all_agents_come_to_the_verdict_of_somebody_who_sees_everything(
     ):  # what is certified is the prox gap then, and no less
         assert all(agent.is_below_tolerance for agent in network.agents)
         is_same_problem = regularizer == "l21"  # no row is short: there the envelope has the gradient of the norm
-        assert network.has_converged is is_same_problem  # else the verdict denies it
+        assert network.has_converged is (float(network.found.residual) <= 1e-6)  # else the verdict denies it
         assert known.gradient < 1e-5 < known.epsilon  # steps are not monotone: it may grow until all have stopped
         assert (float(network.found.residual) < 1e-5) is is_same_problem
 

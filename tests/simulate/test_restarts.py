@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from networks import make_instance, make_topology, raw_topology
 
+from thanos_peer.algorithm.solving import rank
 from thanos_peer.rules import restart_of
 from thanos_peer.simulate import AgentNetwork, StackedNetwork
 
@@ -72,3 +73,9 @@ def test_the_starts_are_other_ones_for_another_seed():
     assert not np.allclose(restart_of(one, 1), restart_of(one, 2))
     assert restart_of(one, 1).tobytes() == restart_of(one, 1).tobytes()
     assert one.digest != make_topology(problem("gram", start={"kind": "leading", "seed": 1})).digest
+
+
+def test_of_several_answers_those_that_have_converged_go_before():
+    answers = [(1e-3, -9.0), (1e-12, -2.0), (1e-11, -3.0), (np.inf, -10.0), (np.nan, -11.0)]
+    assert min(answers, key=lambda each: rank(*each, 1e-10)) == (1e-11, -3.0)
+    assert min(answers[:1] + answers[3:], key=lambda each: rank(*each, 1e-10))[1] == -11.0

@@ -12,6 +12,11 @@ L must bound the curvature of f along the manifold:
 (*)  f(Y+) <= f(Y) + <proj_Y(G), Y+ - Y> + L/2 ||Y+ - Y||_F^2.
 Every evaluation shows which L the last step needed. If (*) failed, the step is taken again from the stored point,
 with a larger L. If (*) held with much to spare, L falls. After every failure L falls more slowly, so L settles.
+Beside a steep g, L stays above a part of its slope: else eta g would be so large that Z drowns in rounding.
+
+What is left is measured in units of the problem (`units.py`): its unit of f, if no bound was given, is the
+largest gradient, at the start or here. L is none: it rises without end where (*) never holds, as for a gradient
+that is not that of f.
 """
 
 from dataclasses import dataclass, replace
@@ -19,15 +24,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from thanos_peer.algorithm.regularizers import Regularizer
+from thanos_peer.algorithm.regularizers import Regularizer, slope
 from thanos_peer.algorithm.stiefel import identity, infeasibility, inner, norm, polar, sym
 from thanos_peer.algorithm.tangent import conjugate_gradients, tangent_step
+from thanos_peer.algorithm.units import scale, unit_of
 from thanos_peer.block import Matrix
 
 _EPS = float(np.finfo(np.float64).eps)
 _SHRINK = 0.9  # L falls by this factor at most, once (*) has failed
 _FLATTEST = 1e-3  # L stays above this part of ||sym(Y'G)||_2, however flat f is: eta g must not explode
+STEEPEST = 0.01  # and above this part of the slope of g
 _FIRST_SHRINK = 0.125  # and by this one before: the first guess of L may be far too large
+_PATIENCE = ((1e-12, 100), (1e-9, 10_000), (np.inf, 20_000))  # residual below, evaluations without a better one
 _DUST = 1e-13  # entries of Z below this are zeros
 
 
@@ -45,10 +53,13 @@ class AcceleratedState:
         L: The curvature bound in use; 0 before the first evaluation.
         lipschitz: The bound that was given, 0 for none.
         shrink: By what factor L may fall after an evaluation.
-        residual: L ||Z - Y||_F / scale for that Z and the Y it was made from, where scale is the given bound, or
-            L if none was given. It bounds the distance of zero from proj_Y(G + subgradients of g at Z), divided
-            by scale. Infinite at the start.
+        gradient: ||G||_F at the start.
+        objective: f + g there.
+        residual: L ||Z - Y||_F / scale for that Z and the Y it was made from. It bounds the distance of zero from
+            proj_Y(G + subgradients of g at Z), divided by scale. Infinite at the start.
         iterations: How many evaluations were used.
+        least: The least residual so far.
+        least_at: After how many evaluations it was found.
         Y_before: The Y that Z was made from, with what was known there: for making it again with another L.
         G_before: The gradient there.
         value_before: f there.
@@ -64,8 +75,12 @@ class AcceleratedState:
     L: Matrix
     lipschitz: Matrix
     shrink: Matrix
+    gradient: Matrix
+    objective: Matrix
     residual: Matrix
     iterations: Matrix
+    least: Matrix
+    least_at: Matrix
     Y_before: Matrix
     G_before: Matrix
     value_before: Matrix
@@ -91,8 +106,12 @@ def start(X0: Matrix, lipschitz: float | None = None) -> AcceleratedState:
         L=zero,
         lipschitz=_number(lipschitz or 0.0),
         shrink=_number(_FIRST_SHRINK),
+        gradient=zero,
+        objective=zero,
         residual=_number(np.inf),
         iterations=zero,
+        least=_number(np.inf),
+        least_at=zero,
         Y_before=X0,
         G_before=np.zeros_like(X0),
         value_before=zero,
@@ -117,7 +136,8 @@ def tell(state: AcceleratedState, G: Matrix, value: float, g: Regularizer) -> Ac
         raise ValueError("The sum of the gradients or of the values of f is not finite.")
     here = replace(state, iterations=_number(float(state.iterations) + 1))
     if state.iterations == 0:
-        return _step(replace(here, L=_number(_first_bound(state.Y, G, g))), G, value, g)
+        here = replace(here, objective=_number(value + g.value(state.Y)), L=_number(_first_bound(state.Y, G, g)))
+        return _step(replace(here, gradient=_number(float(state.gradient) or float(norm(G)))), G, value, g)
     needed, L = _needed_bound(state, G, value), float(state.L)
     if needed > (1 + 1e-6) * L:
         return _step(_back(here, needed), state.G_before, float(state.value_before), g)
@@ -127,16 +147,34 @@ def tell(state: AcceleratedState, G: Matrix, value: float, g: Regularizer) -> Ac
     return _step(here, G, value, g)
 
 
+def is_over(state: AcceleratedState, tolerance: float) -> bool:
+    """Whether the tolerance is reached, or the residual has long stopped falling because of rounding."""
+    patience = next(most for below, most in _PATIENCE if state.least <= below)
+    return bool(state.least <= tolerance or state.iterations - state.least_at > patience)
+
+
+def has_risen(state: AcceleratedState, g: Regularizer) -> bool:
+    """Whether f + g is larger than at the start, by more than rounding: then G was not the gradient of f.
+
+    Short steps do not show that, one by one: rounding hides what they change.
+    """
+    rounding = 1e-9 * (abs(float(state.objective)) + float(state.gradient))
+    return float(state.value_before) + g.value(state.Y_before) > float(state.objective) + rounding
+
+
 def answer(state: AcceleratedState) -> tuple[Matrix, Matrix]:
     """The answer twice, (n, p): X with orthonormal columns, and the sparse one with exact zeros.
 
     At convergence they are one matrix, orthonormal to rounding: Z is corrected within its own support. Before
     convergence that support may hold no orthonormal columns near Z. Then X is polar(Z), with fewer zeros, and the
-    sparse one is Z, only nearly orthonormal.
+    sparse one is Z, only nearly orthonormal; or X, where Z has lost a column.
     """
     Z = np.where(np.abs(state.Z) < _DUST, 0.0, state.Z)
     X = sparse_point(Z)
-    return (_polar_without_zero_rows(Z), Z) if X is None else (X, X)
+    if X is not None:
+        return X, X
+    X = _polar_without_zero_rows(Z)
+    return X, Z if Z.any(axis=0).all() else X
 
 
 def _number(value: float) -> Matrix:
@@ -182,9 +220,10 @@ def _back(state: AcceleratedState, needed: float) -> AcceleratedState:
 
 def _step(state: AcceleratedState, G: Matrix, value: float, g: Regularizer) -> AcceleratedState:
     """One step from Y, where the gradient is G."""
-    X, Y, L, scale = state.X, state.Y, float(state.L), float(state.lipschitz or state.L)
+    X, Y = state.X, state.Y
+    L = max(float(state.L), STEEPEST * slope(g, *Y.shape))
     step = tangent_step(g, Y, G, 1 / L, state.multiplier)
-    X_next = polar(step.Z)
+    X_next, residual = polar(step.Z), L * float(norm(step.Z - Y)) / _scale(state, G, g)
     t_next, Y_next = _with_momentum(X, Y, X_next, float(state.t))
     return replace(
         state,
@@ -193,13 +232,21 @@ def _step(state: AcceleratedState, G: Matrix, value: float, g: Regularizer) -> A
         Z=step.Z,
         multiplier=step.multiplier,
         t=_number(t_next),
-        residual=_number(float(norm(step.Z - Y)) * (L / scale)),
+        L=_number(L),
+        residual=_number(residual),
+        least=_number(min(float(state.least), residual)),
+        least_at=state.iterations if residual < state.least else state.least_at,
         Y_before=Y,
         G_before=G,
         value_before=_number(value),
         X_before=X,
         t_before=state.t,
     )
+
+
+def _scale(state: AcceleratedState, G: Matrix, g: Regularizer) -> float:
+    """What the residual is relative to."""
+    return scale(float(state.lipschitz) or unit_of(float(state.gradient), G), g, *G.shape)
 
 
 def _with_momentum(X: Matrix, Y: Matrix, X_next: Matrix, t: float) -> tuple[float, Matrix]:
@@ -227,6 +274,8 @@ def _orthonormal_within_support(Z: Matrix) -> Matrix | None:
     Each step adds the shortest E within the support that solves sym(X'E) = (I - X'X)/2: E is X M on the support.
     """
     support = Z != 0
+    if not support.any(axis=0).all():
+        return None
     X, nearest, best = Z, Z, np.inf
     for _ in range(20):
         found = float(infeasibility(X))

@@ -40,6 +40,7 @@ class DPRGT(Method[DPRGTState]):
     state_type = DPRGTState
     preparation = Largest
     is_for_pca = True
+    smooths = True
     default_tolerance = 1e-6
 
     def __init__(self, problem: Smoothed) -> None:

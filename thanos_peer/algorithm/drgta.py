@@ -61,6 +61,7 @@ class DRGTA(Method[DRGTAState]):
     preparation = Largest
     settings = frozenset({"mixings"})
     is_for_pca = True
+    smooths = True
     default_tolerance = 1e-6
 
     def __init__(self, problem: Smoothed, *, pull: float = 1.0, mixings: int = 1) -> None:

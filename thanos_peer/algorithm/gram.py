@@ -21,11 +21,8 @@ from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.pooling import Layout
 from thanos_peer.algorithm.ritz import leading_of
 from thanos_peer.algorithm.search import MOST, Search, answer, begin, go_on, is_over
-from thanos_peer.algorithm.solving import CONVERGED, GAVE_UP, GOES_ON, Solving
+from thanos_peer.algorithm.solving import GOES_ON, Solving, rank
 from thanos_peer.block import Matrix, bytes_each
-
-SLACK = 10.0  # an agent's own residual may be this many times the tolerance: it rounds otherwise than the root
-
 
 WORK = 4_000_000_000  # of one sum: about a second
 LARGEST_FRAME = 2**26  # bytes, of A_iA_i' on its way up
@@ -118,7 +115,7 @@ class Gram(Solving):
         """The best answer from all starts; or how far it is, when there is no time left in this sum, or at all."""
         setup = self._setup
         state = replace(self._opened(state, sums) if state.sums == 0 else state, sums=state.sums + 1)
-        f, tolerance = self._pooled(state.half, float(state.size))[0], setup.tolerance / SLACK
+        f, tolerance = self._pooled(state.half, float(state.size))[0], setup.tolerance / 10
         left = evaluations_per_sum(*self._shape)
         while True:
             used = int(state.iterations)
@@ -144,26 +141,26 @@ class Gram(Solving):
         return replace(state, **_arrays(search), number=np.array(float(number)))
 
     def _with_best(self, state: GramState, f: SparsePCA) -> GramState:
-        """Keep the answer of this start if it is the best so far: one that has converged goes before."""
-        X, tolerance = answer(state)[1], self._setup.tolerance
+        """Keep the answer of this start if it is the best so far."""
+        (X, sparse), tolerance = answer(state), self._setup.tolerance
         objective = f.value(X) + self._setup.whole.value(X)
-        before = bool(state.kept_residual > tolerance), float(state.lowest)
-        if not (bool(state.least > tolerance), objective) < before:
+        before = rank(float(state.kept_residual), float(state.lowest), tolerance)
+        if rank(float(state.least), objective, tolerance) >= before:
             return state
-        return replace(state, kept=X, lowest=np.asarray(objective), kept_residual=state.least)
+        return replace(state, kept=sparse, lowest=np.asarray(objective), kept_residual=state.least)
 
     def _last_word(self, state: GramState) -> Matrix:
         """It has converged if an agent finds so, too, who looks for itself."""
-        how = self._how(float(state.kept_residual), state.kept)
-        word = self._word(how, state.kept_residual, state.kept, state)
-        if not self.residual(word) <= SLACK * self._setup.tolerance:
-            word[0] = GAVE_UP
+        starts = self._searched(state.number, float(state.kept_residual), state.kept)
+        word = self._word(starts, state.kept_residual, state.kept, state)
+        if not self.residual(word) <= self._setup.tolerance:
+            word[0] = -abs(starts)
         return word
 
     @staticmethod
-    def _word(how: float, residual: Matrix, X: Matrix, state: GramState) -> Matrix:
+    def _word(starts: float, residual: Matrix, X: Matrix, state: GramState) -> Matrix:
         known = residual if np.isfinite(residual) else 0.0  # a word holds finite numbers
-        return np.concatenate([[how, known, state.size], X.ravel(), state.half])
+        return np.concatenate([[starts, known, state.size], X.ravel(), state.half])
 
     def sum_fault(self, sums: Matrix) -> str | None:
         """The trace of AA' is known, and no square is negative; later sums are of nothing."""
@@ -175,15 +172,15 @@ class Gram(Solving):
         )
 
     def word_fault(self, word: Matrix) -> str | None:
-        """The same; and an answer that has converged is as stationary as that, by this agent's own account."""
+        """The same; and an answer that has converged is so by this agent's own account, which rounds otherwise."""
         n, p = self._shape
         fault = (
             super().word_fault(word)
             or self.sum_fault(word[3 + n * p :])
             or size_fault(float(self.size(word)), self._total, n)
         )
-        if fault is None and word[0] == CONVERGED:
-            fault = range_fault("the residual", self.residual(word), 0.0, 2 * SLACK * self._setup.tolerance)
+        if fault is None and self.has_converged(word):
+            fault = range_fault("the residual", self.residual(word), 0.0, 2 * self._setup.tolerance)
         return fault
 
     def residual(self, word: Matrix) -> float:

@@ -9,6 +9,7 @@ from thanos_peer.algorithm.objectives import Objective, SparsePCA
 from thanos_peer.algorithm.regularizers import Regularizer, Subdifferentiable, envelope_gradient
 from thanos_peer.algorithm.stiefel import infeasibility, norm, proj, sym
 from thanos_peer.algorithm.tangent import tangent_step
+from thanos_peer.algorithm.units import scale
 from thanos_peer.block import Matrix
 
 
@@ -54,7 +55,7 @@ class Certificate:
     Attributes:
         distance: At least the least ||proj_X(G + S)||_F + L ||Y - X||_F over all Y and subgradients S of g at Y:
             X is stationary in the sense of Def. 3, with Y_i = Y, up to this.
-        relative: The same divided by the Lipschitz constant of the gradient of f.
+        relative: The same divided by the Lipschitz constant of the gradient of f, or the slope of a steeper g.
         infeasibility: ||X'X - I||_F.
     """
 
@@ -83,22 +84,22 @@ def certificate(X: Matrix, G: Matrix, g: Regularizer, lipschitz: float, *, is_st
         lipschitz: The Lipschitz constant of the gradient of f, or another curvature to compare with.
         is_strict: Whether X has exact zeros, so that Y_i = X it must be, where g has subgradients to choose from.
     """
-    scale = lipschitz or g.lipschitz(*X.shape) or 1.0
-    step = tangent_step(g, X, G, 1 / scale, accuracy=1e-8)
-    S = -(G + X @ step.multiplier) - scale * (step.Z - X)
-    distance = float(norm(proj(X, G + S))) + scale * float(norm(step.Z - X))
+    unit = scale(lipschitz, g, *X.shape)
+    step = tangent_step(g, X, G, 1 / unit, accuracy=1e-8)
+    S = -(G + X @ step.multiplier) - unit * (step.Z - X)
+    distance = float(norm(proj(X, G + S))) + unit * float(norm(step.Z - X))
     if isinstance(g, Subdifferentiable):
         distance = min(np.inf if is_strict else distance, _least_projection(G, g, X, step.multiplier))
-    return Certificate(distance, distance / scale, float(infeasibility(X)))
+    return Certificate(distance, distance / unit, float(infeasibility(X)))
 
 
-def weakest_component(X: Matrix, G: Matrix, mu: float, lipschitz: float) -> float:
-    """What the weakest of the components X, (n, p), is worth, relative to ||A||_2^2.
+def weakest_component(X: Matrix, G: Matrix, mu: float, unit: float) -> float:
+    """What the weakest of the components X, (n, p), is worth, relative to what residuals are.
 
     That is the least eigenvalue of X'AA'X, from the gradient G = -AA'X, and mu. Trailing eigenvalues may be tiny
     beside the first: a residual that is small beside that one says nothing of their vectors.
     """
-    return (float(np.linalg.eigvalsh(sym(-X.T @ G))[0]) + mu) / lipschitz
+    return (float(np.linalg.eigvalsh(sym(-X.T @ G))[0]) + mu) / unit
 
 
 def _least_projection(G: Matrix, g: Subdifferentiable, X: Matrix, multiplier: Matrix) -> float:

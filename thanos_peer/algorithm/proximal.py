@@ -17,7 +17,7 @@ from thanos_peer.algorithm.fixed_point import EXACT, FixedPoint
 from thanos_peer.algorithm.method import Setup
 from thanos_peer.algorithm.pooling import Layout
 from thanos_peer.algorithm.search import arrays_of
-from thanos_peer.algorithm.solving import GOES_ON, Solving
+from thanos_peer.algorithm.solving import GOES_ON, Solving, rank
 from thanos_peer.block import Matrix
 
 # Sums to a residual of 1e-10 with p = 4, for l1 with mu of at least so much and samples of norm 1; and in general.
@@ -33,16 +33,16 @@ class ProximalState(AcceleratedState):
     Attributes:
         sums: How many sums are over.
         number: Which start this is.
-        best: The best answer of the starts before, (n, p).
-        least: Its objective.
-        best_residual: Its residual.
+        kept: The best answer of the starts before, (n, p).
+        lowest: Its objective.
+        kept_residual: Its residual.
     """
 
     sums: Matrix
     number: Matrix
-    best: Matrix
-    least: Matrix
-    best_residual: Matrix
+    kept: Matrix
+    lowest: Matrix
+    kept_residual: Matrix
 
 
 class Proximal(Solving):
@@ -80,7 +80,7 @@ class Proximal(Solving):
     def begin(self) -> ProximalState:
         """At the first start."""
         start = self._setup.start
-        nothing = {"sums": 0.0, "number": 0.0, "best": start, "least": np.inf, "best_residual": np.inf}
+        nothing = {"sums": 0.0, "number": 0.0, "kept": start, "lowest": np.inf, "kept_residual": np.inf}
         return ProximalState(
             **arrays_of(accelerated.start(start, self._setup.size)),
             **{name: np.asarray(each) for name, each in nothing.items()},
@@ -92,26 +92,29 @@ class Proximal(Solving):
         told = accelerated.tell(state, sums[1:].reshape(self._shape), float(sums[0]), setup.whole)
         state = replace(state, **arrays_of(told), sums=state.sums + 1)
         is_late = state.sums >= setup.most
-        if state.residual > setup.tolerance and not is_late:
-            return state, self._word(GOES_ON, state.residual, state)
+        if not (accelerated.is_over(state, setup.tolerance) or is_late):
+            return state, self._word(state)
         state = self._with_best(state)
         if state.number + 1 < setup.restarts and not is_late:
             anew = accelerated.start(setup.restart(int(state.number) + 1), setup.size)
+            anew = replace(anew, gradient=state.gradient)  # so that all starts have one unit
             state = replace(state, **arrays_of(anew), number=state.number + 1)
-            return state, self._word(GOES_ON, state.residual, state)
-        how = self._how(float(state.best_residual), state.best)
-        return state, np.concatenate([[how, state.best_residual, state.L], state.best.ravel()])
+            return state, self._word(state)
+        starts = self._searched(state.number, float(state.kept_residual), state.kept)
+        return state, np.concatenate([[starts, state.kept_residual, state.L], state.kept.ravel()])
 
     @staticmethod
-    def _word(how: float, residual: Matrix, state: ProximalState) -> Matrix:
-        known = residual if np.isfinite(residual) else 0.0  # a word holds finite numbers
-        return np.concatenate([[how, known, state.L], state.Y.ravel()])
+    def _word(state: ProximalState) -> Matrix:
+        known = state.residual if np.isfinite(state.residual) else 0.0  # a word holds finite numbers
+        return np.concatenate([[GOES_ON, known, state.L], state.Y.ravel()])
 
     def _with_best(self, state: ProximalState) -> ProximalState:
-        """Keep the answer of this start if it is the best so far: one that has converged goes before."""
-        sparse = accelerated.answer(state)[1]
-        objective = float(state.value_before) + self._setup.whole.value(sparse)
-        is_worse = state.residual > self._setup.tolerance >= state.best_residual
-        if is_worse or objective >= state.least:
+        """Keep the answer of this start if it is the best so far. The objective is that of Y, where f is known."""
+        g, tolerance = self._setup.whole, self._setup.tolerance
+        objective = float(state.value_before) + g.value(state.Y_before)
+        residual = max(float(state.residual), 1.0 if accelerated.has_risen(state, g) else 0.0)
+        before = rank(float(state.kept_residual), float(state.lowest), tolerance)
+        if rank(residual, objective, tolerance) >= before:
             return state
-        return replace(state, best=sparse, least=np.asarray(objective), best_residual=state.residual)
+        sparse = accelerated.answer(state)[1]
+        return replace(state, kept=sparse, lowest=np.asarray(objective), kept_residual=np.asarray(residual))

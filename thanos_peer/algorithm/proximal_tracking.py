@@ -21,12 +21,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from thanos_peer.algorithm.accelerated import STEEPEST
 from thanos_peer.algorithm.faults import FEASIBLE, ROUNDING, range_fault
 from thanos_peer.algorithm.fixed_point import EXACT
 from thanos_peer.algorithm.largest import largest_fault, largest_of, norms_fault, share_of_norms
 from thanos_peer.algorithm.method import Method, Received, Sent, Setup
 from thanos_peer.algorithm.polynomial import best_polynomial, factor
 from thanos_peer.algorithm.pooling import Layout, Sum
+from thanos_peer.algorithm.regularizers import slope
 from thanos_peer.algorithm.stiefel import infeasibility, inner, norm, polar, sym, transpose
 from thanos_peer.algorithm.tangent import tangent_step
 from thanos_peer.block import Matrix
@@ -161,6 +163,8 @@ class ProximalTracking(Method[TrackingState]):
         rows = word[2 : 2 + LEVELS * setup.d].reshape(LEVELS, setup.d)
         self._roots = [row[1 : 1 + int(row[0])].tolist() for row in rows]
         self._mean = word[2 + LEVELS * setup.d :].reshape(setup.start.shape[-2:])
+        steepest = slope(setup.whole, *setup.start.shape[-2:])
+        self._steep, self._unit = STEEPEST * steepest, max(self._low, steepest)
         self._watch = max(WATCH, setup.diameter + 1)
 
     @classmethod
@@ -211,7 +215,7 @@ class ProximalTracking(Method[TrackingState]):
         """From the mixed V to the next X and Y, and the tracker's share of the new gradient."""
         X = polar(state.V)
         far = (self._M / self._d) * norm(polar(state.Z) - X)
-        residual = np.maximum(state.moved, far) / self._low
+        residual = np.maximum(state.moved / self._unit, far / self._low)
         is_anew = inner(state.Y - X, X - state.X) > 0
         t = np.where(is_anew, 1.0, (1 + np.sqrt(1 + 4 * state.t**2)) / 2)
         push = np.where(is_anew, 0.0, (state.t - 1) / t)[..., None, None]
@@ -226,7 +230,7 @@ class ProximalTracking(Method[TrackingState]):
         Y, G = state.Y, self._d * state.D
         shorter = np.maximum(SHORTEST, 0.5 ** np.maximum(state.level - 1, 0.0))
         captured = np.linalg.eigvalsh(sym(-transpose(Y) @ G))[..., -1]
-        eta = shorter / np.clip(captured, self._low, self._M)
+        eta = shorter / np.maximum(np.clip(captured, self._low, self._M), self._steep)
         Z, multiplier = self._tangent_steps(Y, G, eta, state.multiplier)
         objective = inner(Y, G) / 2 + self._values(Y)
         return replace(

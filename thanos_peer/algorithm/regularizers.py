@@ -128,6 +128,11 @@ class Zero:
         return 0.0
 
 
+def slope(g: Regularizer, n: int, p: int) -> float:
+    """How large the entries of subgradients of g are, those of (n, p) matrices: the weight, for l1."""
+    return g.lipschitz(n, p) / float(np.sqrt(n * p))
+
+
 def envelope(g: Regularizer, X: Matrix, sigma: float) -> float:
     """The Moreau envelope of g at X."""
     Y = g.prox(X, sigma)

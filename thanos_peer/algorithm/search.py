@@ -10,7 +10,6 @@ from thanos_peer.algorithm.regularizers import Regularizer
 from thanos_peer.block import Matrix
 
 MOST = 200_000  # evaluations
-_PATIENCE = ((1e-12, 100), (1e-9, 10_000), (float("inf"), 20_000))  # residual below, evaluations without a better
 
 
 @dataclass(frozen=True)
@@ -19,13 +18,9 @@ class Search(AcceleratedState):
 
     Attributes:
         best: The Z with the least residual, (n, p).
-        least: That residual.
-        best_at: After how many evaluations there was that one.
     """
 
     best: Matrix
-    least: Matrix
-    best_at: Matrix
 
 
 AnySearch = TypeVar("AnySearch", bound=Search)
@@ -34,7 +29,7 @@ AnySearch = TypeVar("AnySearch", bound=Search)
 def begin(X0: Matrix, lipschitz: float | None = None) -> Search:
     """Before the first evaluation; for the arguments see `accelerated.start`."""
     state = accelerated.start(X0, lipschitz)
-    return Search(**arrays_of(state), best=state.Z, least=state.residual, best_at=state.iterations)
+    return Search(**arrays_of(state), best=state.Z)
 
 
 def go_on(search: AnySearch, f: Objective, g: Regularizer, tolerance: float, evaluations: int = MOST) -> AnySearch:
@@ -51,17 +46,14 @@ def go_on(search: AnySearch, f: Objective, g: Regularizer, tolerance: float, eva
         if is_over(search, tolerance):
             break
         told = accelerated.tell(search, f.gradient(search.Y), f.value(search.Y), g)
-        search = replace(search, **arrays_of(told))
-        if search.residual < search.least:
-            search = replace(search, best=search.Z, least=search.residual, best_at=search.iterations)
+        is_best = told.least_at == told.iterations
+        search = replace(search, **arrays_of(told), best=told.Z if is_best else search.best)
     return search
 
 
 def is_over(search: Search, tolerance: float) -> bool:
     """Whether it is at the tolerance, or has used all evaluations, or has long stopped getting better."""
-    patience = next(most for below, most in _PATIENCE if search.least <= below)
-    is_late = search.iterations >= MOST or search.iterations - search.best_at > patience
-    return bool(search.least <= tolerance or is_late)
+    return bool(search.iterations >= MOST) or accelerated.is_over(search, tolerance)
 
 
 def answer(search: Search) -> tuple[Matrix, Matrix]:

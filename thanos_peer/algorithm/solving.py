@@ -12,12 +12,17 @@ from thanos_peer.algorithm.stiefel import infeasibility, polar
 from thanos_peer.algorithm.traits import Traits
 from thanos_peer.block import Matrix
 
-GOES_ON, CONVERGED, GAVE_UP = 0.0, 1.0, 2.0  # what the first number of a solving word says
+GOES_ON = 0.0  # what the first number of a solving word says while it is not the last
 NEAR = 0.1  # what is not even that near to the manifold has not converged, whatever its residual
 
 
+def rank(residual: float, objective: float, tolerance: float) -> tuple[bool, float]:
+    """The least of several answers is the one to keep: those that have converged go before."""
+    return not residual <= tolerance, objective
+
+
 class Solving(Traits, Pooled, Protocol):
-    """A class of the table: words of how it stands, the residual, ||A||_2^2, and a point.
+    """A class of the table: words of the starts searched, the residual, ||A||_2^2, and a point.
 
     Attributes:
         finds_start: Whether the leading singular vectors follow from what it sums anyway.
@@ -65,7 +70,12 @@ class Solving(Traits, Pooled, Protocol):
 
     def has_converged(self, word: Matrix) -> bool:
         """Whether the residual is below the tolerance."""
-        return bool(word[0] == CONVERGED)
+        return bool(word[0] > 0)
+
+    @staticmethod
+    def starts(word: Matrix) -> Matrix:
+        """How many starts were searched, as the last word says."""
+        return np.asarray(abs(word[0]))
 
     def sum_fault(self, sums: Matrix) -> str | None:  # noqa: ARG002
         """Nothing but the bound is known."""
@@ -73,21 +83,22 @@ class Solving(Traits, Pooled, Protocol):
 
     def word_fault(self, word: Matrix) -> str | None:
         """It goes on from the manifold; it has converged near it, with a residual below the tolerance."""
-        how, residual = word[:2].tolist()
+        starts, residual = word[:2].tolist()
         Z = self.point(word, *self._shape)
-        if how not in (GOES_ON, CONVERGED, GAVE_UP):
-            return f"how it stands is {how:g}, not 0, 1 or 2"
-        if how == CONVERGED and not (residual <= self._setup.tolerance and infeasibility(Z) < 2 * NEAR):
+        if not (starts.is_integer() and abs(starts) <= self._setup.restarts):
+            return f"the number of starts is {abs(starts):g}, not a whole one up to {self._setup.restarts}"
+        if starts > 0 and not (residual <= self._setup.tolerance and infeasibility(Z) < 2 * NEAR):
             return f"it has not converged: the residual is {residual:.3g}, X'X - I {float(infeasibility(Z)):.3g}"
         return (
             range_fault("the residual", residual, 0.0, math.inf)
             or range_fault("the curvature", float(word[2]), 0.0, math.inf)
-            or (orthonormal_fault("the next point", Z) if how == GOES_ON else None)
+            or (orthonormal_fault("the next point", Z) if starts == GOES_ON else None)
         )
 
-    def _how(self, residual: float, Z: Matrix) -> float:
-        """How it stands with an answer."""
-        return CONVERGED if residual <= self._setup.tolerance and infeasibility(Z) < NEAR else GAVE_UP
+    def _searched(self, number: Matrix, residual: float, Z: Matrix) -> float:
+        """How many starts were searched, up to this one; negative where the best answer, Z, has not converged."""
+        has_converged = residual <= self._setup.tolerance and infeasibility(Z) < NEAR
+        return (1 if has_converged else -1) * (float(number) + 1)
 
     def residual(self, word: Matrix) -> float:
         """Of the answer."""

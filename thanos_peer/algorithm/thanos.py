@@ -40,6 +40,7 @@ class Thanos(Method[ThanosState]):
     """
 
     state_type = ThanosState
+    smooths = True
     settings = frozenset({"beta", "step", "smoothing"})
 
     def __init__(self, f: Smooth, g: Regularizer, d: int, parameters: Parameters, size: float = 1.0) -> None:

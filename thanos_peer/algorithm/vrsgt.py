@@ -95,6 +95,7 @@ class VRSGT(Method[VRSGTState]):
     preparation = Largest
     is_for_pca = True
     needs_samples = True
+    smooths = True
     default_tolerance = 1e-6
 
     def __init__(

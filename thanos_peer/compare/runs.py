@@ -65,7 +65,7 @@ def yardstick(judge: Instance) -> Yardstick:
     if not judge.is_pca:
         return Yardstick(digest, None, None, None)
     found = judge.solve_reference()
-    return Yardstick(digest, judge.whole.value(found.X), found.residual, judge.size)
+    return Yardstick(digest, judge.whole.value(found.X), found.residual, judge.pooled.lipschitz())
 
 
 def attempt(run: Callable[[], Record], digest: str) -> Record:

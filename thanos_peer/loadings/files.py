@@ -66,6 +66,7 @@ class RunFacts:
     overall: Annotated[FiniteFloat, Field(gt=0)] | None = None
     rounds_by_phase: dict[str, int] | None = None
     phases_cut_short: list[str] = field(default_factory=list)
+    starts: int | None = None
 
 
 def read_facts(path: Path) -> RunFacts:

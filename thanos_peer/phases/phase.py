@@ -36,9 +36,10 @@ class Found:
         X: Its answer, (n, p).
         sparse: Its answer with exact zeros, (n, p); after phase consensus the same at all agents.
         common: The mean of all X, (n, p).
+        starts: From how many starts it was searched.
         total: ||A||_F^2 of all samples.
         residual: The certified residual of the answer.
-        weakest: What the weakest component is worth, relative to ||A||_2^2.
+        weakest: What the weakest component is worth, relative to what the residual is.
         objective: The value of the whole problem.
         explained: The share of the variance that each component explains, (p,).
         sparse_explained: The share that the sparse components explain together.
@@ -57,6 +58,7 @@ class Found:
     X: Matrix | None = None
     sparse: Matrix | None = None
     common: Matrix | None = None
+    starts: Matrix | None = None
     total: Matrix | None = None
     residual: Matrix | None = None
     weakest: Matrix | None = None

@@ -24,10 +24,8 @@ from thanos_peer.topology.sections import LeadingStart
 
 MOST_GIVEN_AWAY = 2  # numbers that follow from their sum and their sum of squares
 
-SHORTER = (
-    "try a smaller step (algorithm.step), a larger sigma, or data scaled to norm 1; or take method = "
-    '"auto", which cannot diverge'
-)
+SCALED = 'problem.data.overall = "auto" for files, or take method = "auto", which cannot diverge'
+SHORTER = f"try a smaller step (algorithm.step), a larger sigma, {SCALED}"
 
 
 class Share:
@@ -116,7 +114,7 @@ class Share:
             method=MIXING[name].make,
             prepare=self.prepare_main,
             conclude=_keep_result,
-            advice=SHORTER if "step" in MIXING[name].settings else 'take method = "auto"',
+            advice=SHORTER if "step" in MIXING[name].settings else f"try {SCALED}",
             itemsize=self._topology.itemsize,
         )
 
@@ -176,7 +174,8 @@ class Share:
         method = SUMMING[self._topology.method].make(self.prepare_main(found))
         X, sparse = method.answer(word, *self._shape)
         residual = np.asarray(method.residual(word))
-        found = replace(found, X=X, sparse=sparse, common=X, residual=residual, final={})
+        starts = method.starts(word)
+        found = replace(found, X=X, sparse=sparse, common=X, residual=residual, starts=starts, final={})
         if self._method_finds_start:
             size = method.size(word) * (1.0 if found.overall is None else found.overall**2)
             found = replace(found, size=size)

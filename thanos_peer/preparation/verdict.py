@@ -11,12 +11,13 @@ from thanos_peer.algorithm.methods import MIXING
 from thanos_peer.algorithm.mixing import BLOW_UP
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.pooling import Pooled, Sum
-from thanos_peer.algorithm.stiefel import infeasibility, norm, orthonormal_basis, polar
+from thanos_peer.algorithm.stiefel import infeasibility, norm, orthonormal_basis, polar, sym
+from thanos_peer.algorithm.units import scale, unit_of
 from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
 from thanos_peer.phases import Found, Phase
 from thanos_peer.preparation.own import NOTHING_LEFT, Own, known
-from thanos_peer.rules import regularizer_of
+from thanos_peer.rules import regularizer_of, start_of
 from thanos_peer.topology.sections import FileData
 
 
@@ -38,7 +39,7 @@ class Verdict:
         (n, p), phases = self._own.shape, list[Phase]()
         if self._is_mixed:
             phases.append(self._own.sum("consensus", n * p, 2 * n * p, self._consensus_sum, self._find_consensus))
-        count = n * p + p + 2
+        count = n * p + p + 2 + (0 if self._own.is_pca else n * p)
         phases.append(self._own.sum("verdict", count, count, self._verdict_sum, self._find_verdict))
         return phases
 
@@ -71,7 +72,7 @@ class Verdict:
     def _verdict_sum(self, found: Found) -> Pooled:
         """The gradient of f_i at the answer; f_i at the common X or, of PCA, what each of its columns captures.
 
-        Of PCA also ||A_i||_F^2, and what the sparse X captures.
+        Of PCA also ||A_i||_F^2, and what the sparse X captures; of another f its gradient at the start.
         """
         f, nearest = self._own.objective(found), self._nearest(found)
 
@@ -82,6 +83,7 @@ class Verdict:
                 worth[-2:] = f.variance(), np.trace(f.captured(orthonormal_basis(known(found.sparse))))
             else:
                 worth[0] = f.value(nearest)
+                worth = np.concatenate([worth, f.gradient(start_of(self._own.topology)).ravel()])
             return np.concatenate([f.gradient(self._answer(found)).ravel(), worth])
 
         def fault(sums: Matrix) -> str | None:
@@ -119,10 +121,8 @@ class Verdict:
         mu = self._own.topology.problem.mu or 0.0
         nearest, answer = self._nearest(found), self._answer(found)
         whole = regularizer_of(self._own.topology, mu=mu)
-        size = self._own.in_units(found, found.size)
-        if size is None and self._own.is_pca:  # nobody has looked for ||A||_2^2: as much of it as X captures
-            size = float(np.linalg.eigvalsh(-(answer.T @ G + G.T @ answer) / 2)[-1])
-        residual = certificate(answer, G, whole, size or 1.0, is_strict=answer is found.sparse).relative
+        size = self._size(found, answer, G, worth)
+        residual = certificate(answer, G, whole, size, is_strict=answer is found.sparse).relative
         if answer is not found.sparse:  # which is told, too, and must not be called converged
             residual = max(residual, float(infeasibility(known(found.sparse))))
         found = replace(found, residual=np.asarray(residual))
@@ -131,7 +131,17 @@ class Verdict:
             captured, total, by_sparse = worth[:-2], worth[-2], worth[-1]
             if not total > 0:
                 raise DataFileError(NOTHING_LEFT)
-            weakest = weakest_component(answer, G, mu, size or 1.0)
+            weakest = weakest_component(answer, G, mu, scale(size, whole, n, p))
             f, found = -captured.sum() / 2, replace(found, weakest=np.asarray(weakest))
             found = replace(found, explained=captured / total, sparse_explained=by_sparse / total)
         return replace(found, objective=np.asarray(f + whole.value(nearest)))
+
+    def _size(self, found: Found, answer: Matrix, G: Matrix, worth: Matrix) -> float:
+        """What the residual is relative to, but for a steep regularizer."""
+        size = self._own.in_units(found, found.size)
+        if not self._own.is_pca:
+            first = worth[self._own.shape[1] + 2 :].reshape(self._own.shape)
+            return unit_of(float(norm(first)), G)
+        if size is None:  # nobody has looked for ||A||_2^2: as much of it as X captures
+            return float(np.linalg.eigvalsh(sym(-answer.T @ G))[-1])
+        return size

@@ -32,7 +32,9 @@ def ending_rows(run: Run) -> list[Row]:
         Row("Rounds", f"{summary.rounds:,}", summary.rounds),
         Row("Time", f"{summary.seconds:.1f} seconds", summary.seconds),
         *_measure_rows(summary.objective, summary.feasibility, summary.consensus),
-        *_verdict_rows(summary.residual, summary.tolerance, summary.verdict),
+        *_verdict_rows(
+            summary.residual, summary.tolerance, summary.verdict, f", relative to {summary.relative_to}"
+        ),
         *_smoothing_rows(summary),
         *_reference_rows(summary),
     ]
@@ -88,10 +90,10 @@ def _measure_rows(objective: float, feasibility: float, consensus: float) -> lis
     ]
 
 
-def _verdict_rows(residual: float | None, tolerance: float, verdict: str | None) -> list[Row]:
+def _verdict_rows(residual: float | None, tolerance: float, verdict: str | None, unit: str = "") -> list[Row]:
     """What is certified of the non-smooth problem, and what that means."""
     wanted = f"tolerance {tolerance:g}" if tolerance else "no tolerance was set"
-    shown = "not known" if residual is None else f"{residual:.2e}, relative to ||A||^2"
+    shown = "not known" if residual is None else f"{residual:.2e}{unit}"
     row = Row("Residual", f"{shown}; {wanted}", residual)
     return [row, Row("Verdict", verdict)] if verdict else [row]
 

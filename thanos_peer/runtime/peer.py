@@ -15,6 +15,7 @@ from typing import Any
 from thanos_peer import __version__
 from thanos_peer.agent import Agent, Memory
 from thanos_peer.block import AgentId
+from thanos_peer.convergence import starts_of
 from thanos_peer.errors import ThanosPeerError
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.handshake import Terms
@@ -303,6 +304,7 @@ class Peer:
             "has_converged": convergence.has_converged,
             "residual": None if agent.found.residual is None else float(agent.found.residual),
             "tolerance": self._topology.tolerance,
+            "starts": starts_of(agent.found),
             "verdict": convergence.words if agent.is_done else None,
             "eta": agent.eta,
             "waiting": session.talk.waiting.lines(now),

@@ -7,7 +7,7 @@ import numpy as np
 
 from thanos_peer.agent import Agent, Answer
 from thanos_peer.block import Matrix
-from thanos_peer.convergence import have_all
+from thanos_peer.convergence import have_all, starts_of
 from thanos_peer.phases import Found
 from thanos_peer.problem import Instance
 
@@ -50,6 +50,10 @@ class Ended(Protocol):
     @property
     def is_below_tolerance(self) -> bool:
         """Whether the main phase has reached its tolerance, as the method measures it."""
+
+    @property
+    def starts(self) -> int | None:
+        """From how many starts it was searched; None where nobody counts."""
 
     @property
     def has_converged(self) -> bool | None:
@@ -178,6 +182,11 @@ class AgentNetwork:
     def is_below_tolerance(self) -> bool:
         """Whether the main phase has reached its tolerance."""
         return all(agent.is_below_tolerance for agent in self.agents)
+
+    @property
+    def starts(self) -> int | None:
+        """From how many starts it was searched, as the root told all."""
+        return starts_of(self.agents[0].found)
 
     @property
     def has_converged(self) -> bool | None:

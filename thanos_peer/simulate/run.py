@@ -74,7 +74,7 @@ def _stationarity(instance: Instance, X: Matrix, sigma: float | None, residual: 
     """That of Def. 3 with Y_i = prox(X); or, where nothing is smoothed, with Y_i = X."""
     if sigma is not None or residual is None:
         return instance.whole.stationarity(X, sigma or 1.0)
-    return Stationarity(instance.size * residual, 0.0, float(infeasibility(X)))
+    return Stationarity(instance.unit(instance.whole.f.gradient(X)) * residual, 0.0, float(infeasibility(X)))
 
 
 def prepare(

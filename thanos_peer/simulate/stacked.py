@@ -18,7 +18,7 @@ from thanos_peer.algorithm.mixing import divergence, has_sound_numbers
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.stiefel import norm
 from thanos_peer.block import Matrix
-from thanos_peer.convergence import Convergence, of_findings
+from thanos_peer.convergence import Convergence, of_findings, starts_of
 from thanos_peer.phases import Found, Mixing, PhaseEnd, Pooling, named_arrays
 from thanos_peer.problem import Instance
 from thanos_peer.topology import Topology
@@ -362,6 +362,11 @@ class StackedNetwork:
         """What may be said of the answer."""
         is_below = self.is_below_tolerance
         return of_findings(self._topology, self._found[0], is_below_tolerance=is_below, rounds=self.k)
+
+    @property
+    def starts(self) -> int | None:
+        """From how many starts it was searched."""
+        return starts_of(self._found[0])
 
     @property
     def has_converged(self) -> bool | None:
