@@ -310,3 +310,15 @@ def test_no_column_of_the_sparse_answer_is_lost():
     X, sparse = accelerated.answer(replace(accelerated.start(X0), Z=Z))
     assert (sparse == X).all()
     assert np.abs(X.T @ X - np.eye(X0.shape[1])).max() < 1e-14
+
+
+@pytest.mark.parametrize("g", [L1(0.3), L21(0.05), L21(0.3), Zero()])
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-9])
+def test_the_residual_bounds_what_is_certified_of_the_answer(g, tolerance):
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        f, X0 = SparsePCA(data("random", 16, 7, rng)), random_point(16, 8, rng)
+        state = solve(f, g, X0, lipschitz=f.lipschitz(), tolerance=tolerance)
+        X, _ = accelerated.answer(state)
+        certified = certificate(X, f.gradient(X), g, f.lipschitz(), is_strict=True).relative
+        assert certified <= max(1e-13, float(state.residual)) <= tolerance

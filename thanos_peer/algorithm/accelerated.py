@@ -55,8 +55,9 @@ class AcceleratedState:
         shrink: By what factor L may fall after an evaluation.
         gradient: ||G||_F at the start.
         objective: f + g there.
-        residual: L ||Z - Y||_F / scale for that Z and the Y it was made from. It bounds the distance of zero from
-            proj_Y(G + subgradients of g at Z), divided by scale. Infinite at the start.
+        residual: (L + c) ||Z - Y||_F / scale for that Z and the Y it was made from. L ||Z - Y||_F bounds the
+            distance of zero from proj_Y(G + subgradients of g at Z), and the rest what the gradient at Z adds to
+            it, for c the larger one of L and scale. Infinite at the start.
         iterations: How many evaluations were used.
         least: The least residual so far.
         least_at: After how many evaluations it was found.
@@ -223,7 +224,8 @@ def _step(state: AcceleratedState, G: Matrix, value: float, g: Regularizer) -> A
     X, Y = state.X, state.Y
     L = max(float(state.L), STEEPEST * slope(g, *Y.shape))
     step = tangent_step(g, Y, G, 1 / L, state.multiplier)
-    X_next, residual = polar(step.Z), L * float(norm(step.Z - Y)) / _scale(state, G, g)
+    unit = _scale(state, G, g)
+    X_next, residual = polar(step.Z), (L + max(L, unit)) / unit * float(norm(step.Z - Y))
     t_next, Y_next = _with_momentum(X, Y, X_next, float(state.t))
     return replace(
         state,

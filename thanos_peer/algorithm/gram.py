@@ -115,14 +115,14 @@ class Gram(Solving):
         """The best answer from all starts; or how far it is, when there is no time left in this sum, or at all."""
         setup = self._setup
         state = replace(self._opened(state, sums) if state.sums == 0 else state, sums=state.sums + 1)
-        f, tolerance = self._pooled(state.half, float(state.size))[0], setup.tolerance / 10
+        f = self._pooled(state.half, float(state.size))[0]
         left = evaluations_per_sum(*self._shape)
         while True:
             used = int(state.iterations)
-            state = go_on(state, f, setup.whole, tolerance, left)
+            state = go_on(state, f, setup.whole, setup.tolerance, left)
             left -= int(state.iterations) - used
             is_late = state.sums >= setup.most
-            if not is_over(state, tolerance) and not is_late:
+            if not is_over(state, setup.tolerance) and not is_late:
                 return state, self._word(GOES_ON, state.least, answer(state)[0], state)
             state = self._with_best(state, f)
             if state.number + 1 >= setup.restarts or is_late:
