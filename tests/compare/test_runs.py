@@ -12,7 +12,11 @@ def fail(error):
 @pytest.mark.parametrize(
     ("run", "ended", "words"),
     [
-        (lambda: fail(DivergenceError(agent=3, k=7, eta=0.1, what="too far")), "diverged", "agent 3 diverged"),
+        (
+            lambda: fail(DivergenceError(agent=3, k=7, eta=0.1, what="too far", advice="try less")),
+            "diverged",
+            "agent 3 diverged",
+        ),
         (lambda: fail(PeerFailedError(agent=3, exit_code=4, last_words=["too far"])), "diverged", "too far"),
         (lambda: fail(PeerFailedError(agent=3, exit_code=137, last_words=["x"])), "error", "ended by SIGKILL"),
         (lambda: fail(DataFileError("all samples are too large")), "error", "all samples are too large"),
