@@ -8,7 +8,7 @@ command that repeats it. random_problems.py draws problems, independent.py judge
 
     it diverges, raises, takes too long, or does not converge
     it claims to have converged, and an agent's residual, infeasibility or distance from the first is above 1e-6
-    (or ten times the tolerance it aimed at, if that is larger)
+    (or the tolerance it aimed at, if that is larger)
     agents differ in what is zero
     the residual that the agents certify is less than half of the one judged here
     an agent's own X, which need not be the answer, is off the manifold, ||X'X - I||_F > 0.1
@@ -48,7 +48,6 @@ from thanos_peer.topology.variants import settings_of
 
 METHODS = ("proximal", "gram", "proximal-tracking", "thanos", "auto")
 WRONG, GOOD = 1e-6, 1e-8  # residuals
-SLACK = 10.0  # times the tolerance: what may be called converged
 UNDERSTATED = 2.0  # times what is certified
 ROUNDING = 1e-12  # residuals below are not compared
 OFF = 0.1  # from the manifold
@@ -168,7 +167,7 @@ class Outcome:
         messages: Of all agents together, if known.
         payload: Bytes of all agents together, if known.
         gap: The objective beside the best one of all methods.
-        claim: What "converged" claims: ten times the tolerance, or 1e-6 if that is larger.
+        claim: What "converged" claims: the tolerance, or 1e-6 if that is larger.
         certified: The residual that the agents say they have, if they say so.
         drift: ||X'X - I||_F of their own X.
     """
@@ -305,7 +304,7 @@ def assess(problem: Problem, method: str, answer: Answer, seconds: float = 0.0) 
         rounds=answer.rounds,
         messages=answer.messages,
         payload=answer.payload,
-        claim=max(WRONG, SLACK * answer.tolerance),
+        claim=max(WRONG, answer.tolerance),
         certified=answer.certified,
         drift=answer.drift,
     )
