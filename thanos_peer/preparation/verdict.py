@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from thanos_peer.algorithm.accelerated import sparse_point
 from thanos_peer.algorithm.faults import FEASIBLE, ROUNDING, parts_fault, range_fault
 from thanos_peer.algorithm.measures import certificate, weakest_component
 from thanos_peer.algorithm.methods import MIXING
@@ -13,6 +12,7 @@ from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.pooling import Pooled, Sum
 from thanos_peer.algorithm.stiefel import infeasibility, norm, orthonormal_basis, polar, sym
 from thanos_peer.algorithm.units import scale, unit_of
+from thanos_peer.algorithm.zeros import sparse_point
 from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
 from thanos_peer.phases import Found, Phase
