@@ -215,7 +215,7 @@ class ProximalTracking(Method[TrackingState]):
         """From the mixed V to the next X and Y, and the tracker's share of the new gradient."""
         X = polar(state.V)
         far = (self._M / self._d) * norm(polar(state.Z) - X)
-        residual = np.maximum(state.moved / self._unit, far / self._low)
+        residual = 2 * np.maximum(state.moved / self._unit, far / self._low)  # of Z, a step further than Y
         is_anew = inner(state.Y - X, X - state.X) > 0
         t = np.where(is_anew, 1.0, (1 + np.sqrt(1 + 4 * state.t**2)) / 2)
         push = np.where(is_anew, 0.0, (state.t - 1) / t)[..., None, None]
