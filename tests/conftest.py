@@ -1,6 +1,10 @@
 import os
 import signal
 
+# Bits are compared with those of containers and of hosts behind ssh, which do not have what is set here: with
+# OPENBLAS_CORETYPE, for instance, OpenBLAS takes other kernels than it would by itself.
+for variable in [name for name in os.environ if name.startswith("OPENBLAS_")]:
+    del os.environ[variable]
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"  # as peers have it: bits are compared. NumPy looks when it is imported, later
 
