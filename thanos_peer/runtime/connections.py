@@ -181,7 +181,11 @@ class Connections:
         more = count - before - HEARTBEATS * (now - since)
         if more <= self._most_unread:
             return False
-        if more <= self._most_unread + connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF):
+        try:
+            in_kernel = connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        except OSError:  # it has gone just now
+            return False
+        if more <= self._most_unread + in_kernel:
             return False
         if descriptor in self._suspects:
             return True
