@@ -10,7 +10,7 @@ from thanos_peer.protocol.saving import Saving
 from thanos_peer.protocol.waiting import Waiting
 
 SCHEDULES = 40
-MOST = 400  # schedules in which a broken rule must show
+MOST = 400  # schedules: in one of them a broken rule must show
 
 
 def test_every_promise_holds_in_schedules_of_faults():

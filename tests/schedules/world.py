@@ -1,7 +1,5 @@
 """A network of the sessions that ship, under a clock of its own: one seed decides about every delay and fault.
 
-    world = World(instance, Plan.draw(seed, ...)); world.run()
-
 Each node has what a host has: a process that can be killed, frozen or told to stop, a disk with two checkpoints,
 and a result. Messages are delayed; they may be lost, repeated and overtaken. A session is performed for here as
 `runtime.peer` does it for sockets and files.
