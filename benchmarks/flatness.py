@@ -18,8 +18,8 @@ import click
 import msgpack
 import numpy as np
 
-from thanos_peer.results import PeerFiles
-from thanos_peer.runtime.status import ask, local_address
+from thanos_peer.peer.status import ask, local_address
+from thanos_peer.storage.results import PeerFiles
 from thanos_peer.topology import families, load
 from thanos_peer.topology.render import Draft, render
 

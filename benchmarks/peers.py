@@ -14,8 +14,8 @@ from typing import TypeAlias
 import click
 import numpy as np
 
-from thanos_peer.results import PeerFiles, load_outcome
-from thanos_peer.runtime.cluster import Cluster, free_ports, prepare, with_ports
+from thanos_peer.launch.cluster import Cluster, free_ports, prepare, with_ports
+from thanos_peer.storage.results import PeerFiles, load_outcome
 from thanos_peer.topology import Topology, families, load
 from thanos_peer.topology.render import Draft, render
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.cli.app import app
-from thanos_peer.runtime.cluster import free_ports
+from thanos_peer.launch.cluster import free_ports
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

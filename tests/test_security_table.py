@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-NAMED = re.compile(r"`(?:(?P<directory>tests/\w+/)?(?P<file>test_\w+\.py))?(?:::(?P<name>test_\w+))?`")
+NAMED = re.compile(r"`(?P<file>tests/\w+/test_\w+\.py)?(?:::(?P<name>test_\w+))?`")
 
 
 def named_tests():
@@ -13,7 +13,7 @@ def named_tests():
         file = None
         for found in NAMED.finditer(line):
             if found["file"] is not None:
-                file = ROOT / (found["directory"] or "tests/runtime/") / found["file"]
+                file = ROOT / found["file"]
             elif found["name"] is None:
                 continue
             yield file, found["name"]

@@ -7,7 +7,7 @@ import numpy as np
 from networks import raw_topology
 from sklearn import datasets
 
-from thanos_peer.runtime.cluster import free_ports
+from thanos_peer.launch.cluster import free_ports
 
 PREPARED = {"kind": "files", "center": True, "scale": True, "overall": "auto"}
 FOUND = {"kind": "destiny", "seed": 1}

@@ -10,11 +10,11 @@ import tomlkit
 from cli.commands import call
 from cli.test_progress import Terminal
 from networks import raw_topology
-from runtime.processes import PATIENCE, ended_afterwards, own_name, start_peer, wait_until
+from processes import PATIENCE, ended_afterwards, own_name, start_peer, wait_until
 
 from thanos_peer.cli import progress as progress_module
 from thanos_peer.cli.progress import Progress
-from thanos_peer.runtime.cluster import free_ports
+from thanos_peer.launch.cluster import free_ports
 from thanos_peer.topology import load
 
 

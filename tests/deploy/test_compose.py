@@ -14,14 +14,14 @@ import pytest
 import yaml
 from cli.commands import call
 from deploy.test_hosts import give_files
+from namespaces import need
 from own_code.classes import MODULE
+from processes import write_topology
 from programs import run
-from runtime.namespaces import need
-from runtime.processes import write_topology
 
 from thanos_peer.deploy.containers import IMAGE, memory_of
-from thanos_peer.runtime.security import credentials_of, secret_directory, secret_file
 from thanos_peer.topology import load
+from thanos_peer.transport.security import credentials_of, secret_directory, secret_file
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,7 +62,7 @@ def test_there_is_a_service_per_peer_on_an_internal_network(tmp_path):
         assert service["environment"]["THANOS_PEER_ID"] == str(i)
         assert service["restart"] == "on-failure:50"  # those who come back for ever are left alone in the end
         assert service["networks"] == ["mesh"]
-        assert service["healthcheck"]["test"] == ["CMD", "python", "-m", "thanos_peer.runtime.health"]
+        assert service["healthcheck"]["test"] == ["CMD", "python", "-m", "thanos_peer.peer.health"]
         assert (service["mem_limit"], service["cpus"]) == ("192m", 1.0)
         assert f"state-{i}:/state" in service["volumes"]
 

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from claims import little_memory, npy_header, zipped
 from cli.commands import call
+from namespaces import connected_hosts, ip, need
 from own_code.classes import MODULE
+from processes import assert_same_bits, simulated, wait_until, write_topology
 from programs import run
-from runtime.namespaces import connected_hosts, ip, need
-from runtime.processes import assert_same_bits, simulated, wait_until, write_topology
 
-from thanos_peer.results import PeerFiles
+from thanos_peer.storage.results import PeerFiles
 
 OFFICE = 4  # the host that ssh is called on
 CLIENT = """\

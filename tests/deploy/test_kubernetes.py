@@ -13,7 +13,7 @@ from cli.commands import call
 from deploy.test_compose import name_code_and_start
 from deploy.test_hosts import give_files
 from own_code.classes import MODULE
-from runtime.processes import write_topology
+from processes import write_topology
 
 from thanos_peer.topology import parse
 

@@ -17,9 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from namespaces import TAG, ip, need, skip
+from processes import wait_until
 from programs import run
-from runtime.namespaces import TAG, ip, need, skip
-from runtime.processes import wait_until
 
 DOCKERFILE = Path(__file__).parents[2] / "docker/Dockerfile"
 (BASE,) = re.findall(r"^ARG BASE=(.+)$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)

@@ -8,7 +8,7 @@ from cli.commands import call
 from deploy.test_compose import name_code_and_start
 from docker.engine import LONG, Engine
 from own_code.classes import MODULE
-from runtime.processes import wait_until, write_topology
+from processes import wait_until, write_topology
 
 from thanos_peer.deploy.containers import IMAGE
 from thanos_peer.topology import load

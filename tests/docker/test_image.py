@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cli.commands import call
 from docker.engine import make
-from runtime.processes import wait_until, write_topology
+from processes import wait_until, write_topology
 
 pytestmark = pytest.mark.docker
 

@@ -6,8 +6,8 @@ import pytest
 import yaml
 from cli.commands import call
 from docker.engine import project_of
-from runtime.namespaces import need
-from runtime.processes import assert_same_bits, wait_until, write_topology
+from namespaces import need
+from processes import assert_same_bits, wait_until, write_topology
 
 pytestmark = pytest.mark.docker
 USER = 10001

@@ -3,8 +3,8 @@
 import pytest
 from docker.engine import LONG
 from docker.test_compose import twelve, verdict
-from runtime.namespaces import TAG, skip
-from runtime.processes import wait_until
+from namespaces import TAG, skip
+from processes import wait_until
 
 pytestmark = pytest.mark.docker
 STACK = f"{TAG}stack"

@@ -22,6 +22,7 @@ from networks import make_instance, raw_topology
 from thanos_peer.agent import Agent
 from thanos_peer.block import PAIR, WORD, AgentId, Block, StopWord, bytes_each
 from thanos_peer.errors import ThanosPeerError
+from thanos_peer.peer.peer import terms_of
 from thanos_peer.problem import Instance
 from thanos_peer.protocol.conversation import EPOCHS_APART, Options
 from thanos_peer.protocol.hearing import Arrived
@@ -29,8 +30,7 @@ from thanos_peer.protocol.outputs import AdvanceSoon, Finished, Log, Output, Sav
 from thanos_peer.protocol.session import Session
 from thanos_peer.protocol.waiting import Patience
 from thanos_peer.protocol.wire import LARGEST_ROUND, Bye, Codec, Hello, Message
-from thanos_peer.runtime.checkpoint import CheckpointStore
-from thanos_peer.runtime.peer import terms_of
+from thanos_peer.storage.checkpoint import CheckpointStore
 
 ME, NEIGHBORS = 0, (1, 3)
 N, P = 3, 2

@@ -5,8 +5,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+from processes import PATIENCE, command, write_topology
 from programs import run
-from runtime.processes import PATIENCE, command, write_topology
 
 from thanos_peer.topology.data import synthetic_samples
 from thanos_peer.topology.sections import SyntheticData

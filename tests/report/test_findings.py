@@ -4,8 +4,8 @@ import shutil
 import numpy as np
 import pytest
 from cli.commands import call
+from processes import write_topology
 from report.runs import network_run, simulated_run, with_data_files
-from runtime.processes import write_topology
 
 from thanos_peer.problem import Instance
 from thanos_peer.report import findings

@@ -7,9 +7,9 @@ import shutil
 
 import numpy as np
 import pytest
+from processes import PATIENCE, ended_afterwards, exact, start_peer, write_topology
 from report.browser import Browser
 from report.runs import Page, edit_json, network_run, simulated_run, with_data_files
-from runtime.processes import PATIENCE, ended_afterwards, exact, start_peer, write_topology
 
 from thanos_peer.errors import ConfigError
 from thanos_peer.report import write_report

@@ -2,7 +2,7 @@
 
 Each node has what a host has: a process that can be killed, frozen or told to stop, a disk with two checkpoints,
 and a result. Messages are delayed; they may be lost, repeated and overtaken. A session is performed for here as
-`runtime.peer` does it for sockets and files.
+`peer.peer` does it for sockets and files.
 """
 
 import heapq

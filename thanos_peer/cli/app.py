@@ -13,10 +13,10 @@ from thanos_peer.cli.chaos import chaos_command
 from thanos_peer.cli.compare import compare_command
 from thanos_peer.cli.compose import compose_command
 from thanos_peer.cli.features import features_command
+from thanos_peer.cli.fork_server import nursery_command
 from thanos_peer.cli.hosts import hosts_command
 from thanos_peer.cli.keys import keys_group
 from thanos_peer.cli.kubernetes import kubernetes_command
-from thanos_peer.cli.nursery import nursery_command
 from thanos_peer.cli.report import report_command
 from thanos_peer.cli.reproduce import reproduce_command
 from thanos_peer.cli.run import run_command, verify_command

@@ -8,11 +8,11 @@ from thanos_peer.cli.paths import PATH
 from thanos_peer.cli.run import compare_with_one_process
 from thanos_peer.cli.simulate import default_directory
 from thanos_peer.cli.start import ALLOW_CODE
+from thanos_peer.launch.chaos import KINDS, Chaos, draw_faults
+from thanos_peer.launch.cluster import Cluster, free_ports, prepare
+from thanos_peer.launch.proxy import Proxies
 from thanos_peer.problem import build
-from thanos_peer.results import RunDirectory
-from thanos_peer.runtime.chaos import KINDS, Chaos, draw_faults
-from thanos_peer.runtime.cluster import Cluster, free_ports, prepare
-from thanos_peer.runtime.proxy import Proxies
+from thanos_peer.storage.results import RunDirectory
 from thanos_peer.topology import load
 
 

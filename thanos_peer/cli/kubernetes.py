@@ -17,8 +17,8 @@ from thanos_peer.deploy.containers import Limits, data_path, memory_of, relocate
 from thanos_peer.deploy.enclosures import Enclosures, enclosures_of
 from thanos_peer.deploy.kubernetes import manifests, name_of, pod_of, removal_of, secrets
 from thanos_peer.errors import ConfigError
-from thanos_peer.runtime.security import SECRET_MODE, KeyPair, with_keys
 from thanos_peer.topology import Topology, load
+from thanos_peer.transport.security import SECRET_MODE, KeyPair, with_keys
 
 
 @click.command("kubernetes")

@@ -18,12 +18,12 @@ from thanos_peer.cli.progress import Network, Progress
 from thanos_peer.cli.simulate import Interrupt, default_directory, solve_now_if_possible
 from thanos_peer.cli.start import ALLOW_CODE, SURVIVE
 from thanos_peer.errors import ConfigError
+from thanos_peer.launch.cluster import Cluster, free_ports, prepare
 from thanos_peer.preparation import outline
 from thanos_peer.problem import Instance, build
-from thanos_peer.results import NetworkOutcome, RunDirectory, Summary, has_outcome, load_outcome, summarize
-from thanos_peer.runtime.cluster import Cluster, free_ports, prepare
 from thanos_peer.simulate import AgentNetwork, Ending, measure
 from thanos_peer.simulate.network import Glimpse
+from thanos_peer.storage.results import NetworkOutcome, RunDirectory, Summary, has_outcome, load_outcome, summarize
 from thanos_peer.topology import Topology, load
 
 LOOK = 0.1  # seconds between two looks at the peers

@@ -13,10 +13,10 @@ from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
 from thanos_peer.errors import ConfigError
 from thanos_peer.own_code import check_allowed
+from thanos_peer.peer.daemon import Options, run_peer
+from thanos_peer.peer.logs import LEVELS, set_up_logging
+from thanos_peer.peer.signals import Signals
 from thanos_peer.protocol.waiting import Patience
-from thanos_peer.runtime.daemon import Options, run_peer
-from thanos_peer.runtime.logs import LEVELS, set_up_logging
-from thanos_peer.runtime.signals import Signals
 from thanos_peer.topology import load
 from thanos_peer.topology.sections import check_address
 

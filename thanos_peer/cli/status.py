@@ -6,7 +6,7 @@ import sys
 import click
 
 from thanos_peer.cli.numbers import FiniteFloat
-from thanos_peer.runtime.status import PeerStatus, ask, local_address
+from thanos_peer.peer.status import PeerStatus, ask, local_address
 from thanos_peer.topology import load
 
 NO_ANSWER = 6

@@ -15,8 +15,8 @@ from thanos_peer.compare.trials import Trial
 from thanos_peer.errors import DivergenceError, ThanosPeerError
 from thanos_peer.phases import Plan
 from thanos_peer.problem import Instance, build
-from thanos_peer.results import FEASIBLE, Outcome, Summary, summarize
 from thanos_peer.simulate import StackedNetwork, measure
+from thanos_peer.storage.results import FEASIBLE, Outcome, Summary, summarize
 
 CENTRAL_ITERATIONS = 3000
 CENTRAL_TOLERANCE = 1e-10  # of the certified residual

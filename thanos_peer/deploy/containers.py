@@ -11,16 +11,16 @@ from thanos_peer.algorithm.methods import needs_samples
 from thanos_peer.block import AgentId
 from thanos_peer.deploy.enclosures import DIRECTORY
 from thanos_peer.errors import ConfigError
-from thanos_peer.runtime.security import KeyPair, credentials_of, make_keys, rewritten, tables_of
 from thanos_peer.samples import named, open_table
 from thanos_peer.samples.table import CHUNK_ENTRIES
 from thanos_peer.topology import Topology
+from thanos_peer.transport.security import KeyPair, credentials_of, make_keys, rewritten, tables_of
 
 IMAGE = f"thanos-peer:{__version__}"
 IMAGE_USER = 10001  # the image's own
 PORT = 17000
 TOPOLOGY = "/network/topology.toml"
-HEALTH = ("python", "-m", "thanos_peer.runtime.health")
+HEALTH = ("python", "-m", "thanos_peer.peer.health")
 COPIES = 8  # of the Gram matrix, or of the samples: while it is made, moved and scaled, and its norm is found
 LEAST_MEMORY = 192  # MiB: Python, numpy and ZeroMQ take 40; 32 MiB of blocks are kept, and written, and repeated
 

@@ -12,10 +12,10 @@ from shlex import quote
 from thanos_peer.deploy.enclosures import NOTHING, Enclosures
 from thanos_peer.deploy.restarts import LASTING, MOST_RESTARTS, RESTART_WINDOW
 from thanos_peer.errors import ConfigError
-from thanos_peer.results import PeerFiles
-from thanos_peer.runtime.security import secret_directory, secret_file
+from thanos_peer.storage.results import PeerFiles
 from thanos_peer.topology import Topology
 from thanos_peer.topology.sections import Peer, is_local
+from thanos_peer.transport.security import secret_directory, secret_file
 
 STEPS = {
     "copy": "copy there",

@@ -19,8 +19,8 @@ from thanos_peer.deploy.containers import HEALTH, IMAGE_USER, PORT, TOPOLOGY, Li
 from thanos_peer.deploy.enclosures import DIRECTORY, Enclosures
 from thanos_peer.deploy.yaml import Text, to_yaml
 from thanos_peer.errors import ConfigError
-from thanos_peer.runtime.security import KeyPair
 from thanos_peer.topology import Topology
+from thanos_peer.transport.security import KeyPair
 
 LARGEST_CONFIG = 1_000_000  # bytes: a ConfigMap holds a MiB
 LONGEST_NAME = 40

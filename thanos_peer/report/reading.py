@@ -13,8 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError, DataFileError
 from thanos_peer.loadings import load_result
-from thanos_peer.results import PeerFiles, Summary
 from thanos_peer.samples.npy import load_arrays
+from thanos_peer.storage.results import PeerFiles, Summary
 from thanos_peer.topology import Topology, load
 
 COLUMNS = ("round", "objective", "feasibility", "consensus", "gradient", "prox_gap", "infeasibility", "epsilon")

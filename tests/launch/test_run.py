@@ -1,0 +1,240 @@
+"""`thanos-peer run`: all peers with one command, and none left when it is gone."""
+
+import contextlib
+import csv
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+import zmq
+from processes import (
+    PATIENCE,
+    assert_same_bits,
+    bytes_per_block,
+    command,
+    ended_afterwards,
+    environment_with,
+    is_alive,
+    start_peer,
+    wait_until,
+    write_topology,
+)
+
+from thanos_peer.launch.cluster import free_ports
+from thanos_peer.storage.results import PeerFiles
+
+# Peers that take for ever to start; the launcher does not.
+LATE_PEERS = f"import sys, time\ntime.sleep({PATIENCE} if 'nursery' in sys.orig_argv else 0)\n"
+PEER = re.compile(r"^ *(\d+) .*thanos.peer start --id (\d+) ", re.MULTILINE)
+
+
+def launch(topology, out, *options, env=None):
+    return subprocess.Popen(
+        command("run", topology.file, "--out", out, *options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+    )
+
+
+def peers_of(launcher, count):
+    """The peers that a launcher has started, in order, once they are all there."""
+
+    def children():
+        listed = subprocess.run(
+            ["ps", "-o", "pid=,args=", "--ppid", str(launcher.pid)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        peers = {int(found[2]): int(found[1]) for found in PEER.finditer(listed.stdout)}
+        return [peers[i] for i in range(count)] if len(peers) == count else None
+
+    return wait_until(children, f"{count} peers run")
+
+
+def nursery_of(launcher):
+    """The process that a launcher has its peers forked from."""
+    listed = subprocess.run(
+        ["ps", "-o", "pid=,args=", "--ppid", str(launcher)], capture_output=True, text=True, check=True
+    )
+    (pid,) = re.findall(r"^ *(\d+) thanos-peer nursery", listed.stdout, re.MULTILINE)
+    return int(pid)
+
+
+def processes_with(word):
+    """The processes that have a word in their command, which is not that of one that has ended."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if str(word).encode() in (directory / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(directory.name))
+    return found
+
+
+def are_stepping(out, topology):
+    """Whether every peer has passed its first rounds."""
+    files = [PeerFiles(out, topology, agent).trajectory for agent in range(topology.d)]
+    return all(file.exists() and file.stat().st_size > 10 * bytes_per_block(topology) for file in files)
+
+
+@pytest.fixture
+def endless(tmp_path):
+    return write_topology(tmp_path / "net.toml", "ring", 4, max_rounds=10**7)
+
+
+def test_it_writes_what_simulate_writes_and_the_same_numbers(tmp_path):
+    topology = write_topology(tmp_path / "net.toml", "grid", 4, max_rounds=200, tolerance=1e-3)
+    done = {}
+    for name, options in (("run", ["--free-ports", "--every", 10]), ("simulate", ["--every", 10])):
+        done[name] = subprocess.run(
+            command(name, topology.file, "--out", tmp_path / name, "--reference", *options),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+    assert_same_bits(tmp_path / "run", topology)
+    histories = [list(csv.DictReader((tmp_path / name / "history.csv").read_text().splitlines())) for name in done]
+    assert histories[0] == histories[1]
+    summaries = [json.loads((tmp_path / name / "summary.json").read_text()) for name in done]
+    for summary in summaries:
+        summary.pop("seconds")
+    assert summaries[0] == summaries[1]
+    assert done["run"].stdout.splitlines()[1:-1] == done["simulate"].stdout.splitlines()[1:-1]
+
+
+def test_ctrl_c_stops_all_peers_and_keeps_the_results(endless, tmp_path):
+    launcher = launch(endless, tmp_path / "run", "--free-ports")
+    with ended_afterwards(launcher):
+        pids = peers_of(launcher, 4)
+        wait_until(lambda: are_stepping(tmp_path / "run", endless), "rounds pass")
+        launcher.send_signal(signal.SIGINT)
+        stdout, stderr = launcher.communicate(timeout=60)
+    assert launcher.returncode == 130, stderr
+    assert "it was interrupted" in stdout
+    assert "Traceback" not in stderr
+    assert not any(map(is_alive, pids))
+    assert (tmp_path / "run" / "summary.txt").exists()
+
+
+def test_ctrl_c_before_the_peers_have_begun_is_exit_code_130_too(endless, tmp_path):
+    late = environment_with(LATE_PEERS, tmp_path / "late")
+    launcher = launch(endless, tmp_path / "run", "--free-ports", env=late)
+    with ended_afterwards(launcher):
+        wait_until((tmp_path / "run" / "peers").exists, "the first peer is being started")
+        launcher.send_signal(signal.SIGINT)
+        _, stderr = launcher.communicate(timeout=60)
+    assert launcher.returncode == 130, stderr
+    assert "stopped before every peer had a result" in stderr
+
+
+@pytest.mark.parametrize("is_patient", [True, False], ids=["patient", "Ctrl-C again"])
+def test_a_peer_that_takes_its_time_after_ctrl_c_is_waited_for_by_name(endless, tmp_path, is_patient):
+    launcher = launch(endless, tmp_path / "run", "--free-ports", "--quiet")
+    with ended_afterwards(launcher):
+        pids = peers_of(launcher, 4)
+        wait_until(lambda: are_stepping(tmp_path / "run", endless), "rounds pass")
+        os.kill(pids[1], signal.SIGSTOP)
+        launcher.send_signal(signal.SIGINT)
+        assert any(line.startswith("waiting for peer 1 to finish the round") for line in launcher.stderr)
+        assert launcher.poll() is None
+        if is_patient:
+            os.kill(pids[1], signal.SIGCONT)
+        else:
+            launcher.send_signal(signal.SIGINT)
+        _, stderr = launcher.communicate(timeout=30)
+    assert launcher.returncode == 130
+    assert ("interrupted again, ending at once; what there is lies in" in stderr) == (not is_patient)
+    assert not any(map(is_alive, pids))
+    assert (tmp_path / "run" / "summary.txt").exists() == is_patient
+
+
+def test_the_peers_share_the_launchers_session_but_not_the_group_that_ctrl_c_is_for(endless, tmp_path):
+    launcher = launch(endless, tmp_path / "run", "--free-ports")
+    with ended_afterwards(launcher):
+        pids = peers_of(launcher, 4)
+        wait_until(lambda: [os.getpgid(pid) for pid in pids] == pids, "each has a group of its own")
+        assert {os.getsid(pid) for pid in pids} == {os.getsid(launcher.pid)}
+
+
+def test_no_peer_survives_a_killed_launcher(endless, tmp_path):
+    launcher = launch(endless, tmp_path / "run", "--free-ports")
+    with ended_afterwards(launcher):
+        pids = [*peers_of(launcher, 4), nursery_of(launcher.pid)]
+        wait_until(lambda: are_stepping(tmp_path / "run", endless), "rounds pass")
+        launcher.kill()
+        launcher.wait()
+        wait_until(lambda: not any(map(is_alive, pids)), "all of them are gone", 30)
+
+
+def test_a_peer_that_fails_stops_the_run_and_is_named_with_its_last_words(endless, tmp_path):
+    other = start_peer(endless, 2, tmp_path / "other")
+    with ended_afterwards(other):
+        wait_until(lambda: "listening" in (tmp_path / "other" / "said-2.log").read_text(), "the port is taken")
+        launcher = launch(endless, tmp_path / "run")
+        with ended_afterwards(launcher):
+            wait_until(lambda: processes_with(tmp_path / "run"), "it runs")
+            _, stderr = launcher.communicate(timeout=60)
+    assert launcher.returncode == 3
+    assert "peer 2 ended with exit code 3" in stderr
+    assert "in use" in stderr
+    assert "Traceback" not in stderr
+    assert not processes_with(tmp_path / "run")
+
+
+@pytest.mark.parametrize(("has_keys", "options"), [(True, ["--free-ports"]), (True, []), (False, [])])
+def test_a_killed_peer_stops_the_run_which_goes_on_by_the_command_that_is_named(tmp_path, has_keys, options):
+    topology = write_topology(tmp_path / "net.toml", "ring", 4, max_rounds=6000, has_keys=has_keys)
+    launcher = launch(topology, tmp_path / "a run", "--quiet", *options)
+    with ended_afterwards(launcher):
+        pids = peers_of(launcher, 4)
+        wait_until(lambda: are_stepping(tmp_path / "a run", topology), "rounds pass")
+        os.kill(pids[1], signal.SIGKILL)
+        _, stderr = launcher.communicate(timeout=60)
+    assert launcher.returncode == 128 + signal.SIGKILL
+    assert "peer 1 was ended by SIGKILL" in stderr
+    program, *words = shlex.split(stderr.splitlines()[-1].partition("start each peer: ")[2])
+    assert program == "thanos-peer"
+    with contextlib.ExitStack() as stack:
+        peers = []
+        for i in range(4):
+            own = [re.sub(r"\bI\b", str(i), word) for word in words]
+            peers.append(subprocess.Popen(command(*own), stderr=subprocess.DEVNULL))
+            stack.enter_context(ended_afterwards(peers[-1]))
+        assert [peer.wait(timeout=120) for peer in peers] == [0] * 4
+    assert_same_bits(tmp_path / "a run", topology)
+
+
+def test_a_directory_with_results_is_refused(tmp_path):
+    topology = write_topology(tmp_path / "net.toml", "path", 2, max_rounds=5)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "precious").touch()
+    done = subprocess.run(
+        command("run", topology.file, "--out", tmp_path / "run"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 3
+    assert "exists already" in done.stderr
+    assert list((tmp_path / "run").iterdir()) == [tmp_path / "run" / "precious"]
+
+
+def test_free_ports_are_kept_for_the_peers_until_they_listen():
+    ports = free_ports(8)
+    assert not set(ports) & set(free_ports(100))
+    with zmq.Context() as context:
+        for port in ports:
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", port))
+            with context.socket(zmq.PULL) as inbox:
+                inbox.bind(f"tcp://127.0.0.1:{port}")

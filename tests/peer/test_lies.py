@@ -1,0 +1,229 @@
+"""A neighbor that lies about rounds and epochs: what others are told and what is saved stays true."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fuzz.handshake import ME, NEIGHBORS, N, P, Said, Scene, codec_of, stage
+from processes import PATIENCE, ended_afterwards, exact, said, start_peer, wait_until, write_topology
+from puppets import puppets_around
+
+from thanos_peer.agent import Agent
+from thanos_peer.block import PAIR, WORD, Block, StopWord, bytes_each
+from thanos_peer.preparation import outline
+from thanos_peer.problem import build
+from thanos_peer.protocol import saving
+from thanos_peer.protocol.wire import Hello
+from thanos_peer.simulate import AgentNetwork
+from thanos_peer.storage.checkpoint import CheckpointStore
+from thanos_peer.storage.results import PeerFiles
+
+LIAR, HONEST = NEIGHBORS
+DIGEST = stage().instance.topology.digest
+LOST = {"oldest": 10**6}  # nothing left from before that round
+
+
+def in_round(k, *, life=5, **said):
+    return Hello(k, DIGEST, N, P, "float64", "1", is_asking=False, life=life, **said)
+
+
+def frame(sender, message, epoch=0):
+    return Said(codec_of(DIGEST, epoch).encode(sender, message))
+
+
+def blocks_of(k, epoch=0, senders=NEIGHBORS):
+    X = np.eye(N, P)
+    return [frame(j, Block.of(k, X, 0 * X, 0.1, StopWord(), 0), epoch) for j in senders]
+
+
+def greetings(life):
+    return [frame(j, in_round(0, answered=life)) for j in NEIGHBORS]
+
+
+def hellos_sent():
+    """What the peer has said of itself since the last time, whatever the epoch."""
+    return [message for message in stage().sent if isinstance(message, Hello)]
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """The state of a peer in its first round, which it saves again at its end, and not before."""
+    monkeypatch.setattr(saving, "INTERVAL", 1000.0)
+    topology, plan = stage().instance.topology, stage().instance.plan(ME)
+    with CheckpointStore(tmp_path, topology, ME, is_flushed=False) as store:
+        store.save(Agent(topology, ME, plan).memory())
+        yield store
+
+
+def saved(store):
+    return [path.name for path in store.files()]
+
+
+@pytest.mark.parametrize("epoch", [0, 7], ids=["in this epoch", "in a later one"])
+def test_a_run_under_way_is_not_lost_because_a_neighbor_says_so(store, epoch):
+    def speak(agent, life):
+        yield greetings(life)
+        for k in range(3):
+            yield blocks_of(k)
+        stage().sent.clear()
+        yield [frame(LIAR, in_round(10**6, answered=life, epoch=epoch, **LOST))]
+        yield [frame(HONEST, replace(in_round(3), is_asking=True))]
+        assert {(hello.epoch, hello.oldest) for hello in hellos_sent()} == {(0, 0)}
+        yield blocks_of(3)
+        assert (agent.k, agent.epoch) == (4, 0)
+
+    assert not stage().play(speak, Scene(), store)  # one message was refused
+    assert saved(store) == ["0-000000000000.ckpt", "0-000000000004.ckpt"]
+
+
+def test_a_loss_that_may_be_true_is_neither_saved_nor_passed_on(store):
+    def speak(agent, life):
+        yield greetings(life)
+        stage().sent.clear()
+        lie, question = in_round(10**6, answered=life, epoch=7, **LOST), replace(in_round(0), is_asking=True)
+        yield [frame(LIAR, lie), frame(HONEST, question)]
+        assert {hello.epoch for hello in hellos_sent() if hello.is_asking} >= {7}  # of the one who says so
+        assert {hello.epoch for hello in hellos_sent() if not hello.is_asking} == {0}
+        later = in_round(0, answered=life, epoch=7)
+        yield [frame(HONEST, later), frame(HONEST, later)]
+        assert agent.epoch == 0  # an epoch that an earlier life may have begun is not begun again
+        yield blocks_of(10**6, epoch=7)
+
+    assert not stage().play(speak, Scene(), store)  # it ends: nothing was refused
+    assert saved(store) == ["0-000000000000.ckpt"]
+
+
+def test_a_peer_that_catches_up_may_still_find_that_its_state_is_lost():
+    def speak(agent, life):
+        yield [frame(j, in_round(4, answered=life)) for j in NEIGHBORS]  # they were in round 4 when it began
+        yield blocks_of(0)
+        yield blocks_of(1)
+        yield [frame(HONEST, in_round(5, answered=life, oldest=4))]
+        yield blocks_of(5, senders=[HONEST])
+        assert (agent.k, agent.epoch) == (0, 1)
+
+    assert stage().play(speak, Scene(restarts_tracking=True))
+
+
+def test_a_state_of_an_earlier_epoch_that_is_further_in_rounds_is_given_up_all_the_same(store):
+    topology, plan = stage().instance.topology, stage().instance.plan(ME)
+    agent = Agent(topology, ME, plan)
+    for k in range(3):
+        for j in NEIGHBORS:
+            agent.receive(j, Block.of(k, np.eye(N, P), np.zeros((N, P)), 0.1, StopWord(), 0))
+        agent.advance()
+    store.save(agent.memory())
+
+    def speak(agent, life):
+        assert agent.k == 3
+        yield [frame(j, in_round(1, answered=life, epoch=1, oldest=1)) for j in NEIGHBORS]
+        asked = [hello for hello in hellos_sent() if hello.is_asking and hello.epoch == 1]
+        assert {hello.k for hello in asked} == {0}  # the round to be answered from: there is no 3 in that epoch
+        yield blocks_of(1, epoch=1)
+        assert (agent.k, agent.epoch) == (0, 2)
+
+    assert stage().play(speak, Scene(restarts_tracking=True), store)
+
+
+def test_losses_over_and_over_do_not_begin_epochs_over_and_over(store):
+    def speak(agent, life):
+        yield greetings(life)
+        for _ in range(200):
+            epoch = agent.epoch
+            yield [frame(LIAR, in_round(10**6, answered=life, epoch=epoch, **LOST))]
+            yield blocks_of(10**6, epoch=epoch, senders=[LIAR])
+            stage().sent.clear()
+        assert 1 <= agent.epoch <= 1 + stage().talk.seconds / 2
+
+    assert stage().play(speak, Scene(restarts_tracking=True), store)
+    assert stage().talk.lines < 10 + stage().talk.seconds
+
+
+def test_questions_over_and_over_are_answered_once_in_a_while_and_those_of_later_rounds_at_once():
+    answers = []
+
+    def speak(_, life):
+        yield greetings(life)
+        for k in range(3):
+            yield blocks_of(k)
+        question = replace(in_round(0), is_asking=True)
+        for number in range(400):
+            stage().sent.clear()
+            yield [frame(LIAR, replace(question, k=number % 2, life=5 + number))] * 20
+            answers.append(sum(not hello.is_asking for hello in hellos_sent()))
+        for k in range(4):  # as who catches up does
+            stage().sent.clear()
+            yield [frame(HONEST, replace(question, k=k))] * 3
+            assert [hello.k for hello in hellos_sent() if not hello.is_asking] == [3]
+            blocks = [message.k for message in stage().sent if isinstance(message, Block)]
+            assert blocks == list(range(k, min(k + 2, 4)))
+
+    assert stage().play(speak, Scene())
+    assert 1 <= sum(answers) <= 2 + 20 * stage().talk.seconds
+    assert max(answers) == 1
+
+
+def lies_instead_of(block, forms):
+    """The same with numbers of every kind that is not due, and with none that are no numbers."""
+    for kind, (rows, columns) in sorted(forms - {(block.kind, block.shape)}):
+        numbers = bytes(bytes_each(kind) * rows * columns)
+        yield block._replace(kind=kind, shape=(rows, columns), numbers=numbers, to=None)
+    if block.kind == WORD:
+        yield block._replace(numbers=np.full(block.shape, np.nan).tobytes(), to=None)
+
+
+@pytest.mark.parametrize(("me", "due"), [(1, "int2112 of (1, 2)"), (2, "none of (0, 0)")], ids=["root", "leaf"])
+def test_numbers_of_another_kind_than_is_due_are_refused_and_the_run_goes_on_with_the_right_ones(
+    tmp_path, me, due
+):
+    topology = write_topology(tmp_path / "net.toml", "path", 3, change=exact("proximal"))
+    out, network, told = tmp_path / "run", AgentNetwork(build(topology)), 0
+    ahead = AgentNetwork(build(topology))
+    ahead.advance()
+    forms = outline(topology).forms | {(PAIR, (topology.problem.n, topology.problem.p))}
+    with puppets_around(topology, me) as puppets:
+        peer = start_peer(topology, me, out, "--farewell", 0)
+        with ended_afterwards(peer):
+            for puppet in puppets.values():
+                puppet.say_hello(answered=puppet.wait_for(Hello).life, is_asking=True)
+            while not network.is_done:
+                k = network.agents[me].k
+                for j, puppet in puppets.items():
+                    wait_until(lambda: any(block.k == k for block in puppet.told(Block)), f"round {k}")  # noqa: B023
+                    block = network.agents[j].block().as_told_to(me)
+                    lies = [*lies_instead_of(block, forms)] if k < 12 else []
+                    if lies:  # also before its time
+                        puppet.say(next(lies_instead_of(ahead.agents[j].block().as_told_to(me), forms)))
+                    for message in (*lies, block):
+                        puppet.say(message)
+                    told += len(lies)
+                network.advance()
+                if not ahead.is_done:
+                    ahead.advance()
+            assert peer.wait(PATIENCE) == 0, said(out, me)
+    files = PeerFiles(out, topology, me)
+    with np.load(files.result, allow_pickle=False) as arrays:
+        assert arrays["X"].tobytes() == network.X[me].tobytes()
+    assert json.loads(files.facts.read_text(encoding="utf-8"))["rejected"] >= told > 70
+    assert f"; phase size expects {due}" in said(out, me)
+
+
+def test_a_word_that_no_honest_root_says_ends_the_peer_with_the_name_of_who_said_it(tmp_path):
+    topology = write_topology(tmp_path / "net.toml", "path", 3, change=exact("gram"))
+    me, root, out, network = 2, 1, tmp_path / "run", AgentNetwork(build(topology))
+    with puppets_around(topology, me) as puppets:
+        peer, puppet = start_peer(topology, me, out, "--farewell", 0), puppets[root]
+        with ended_afterwards(peer):
+            puppet.say_hello(answered=puppet.wait_for(Hello).life, is_asking=True)
+            while not network.is_done:
+                k, block = network.agents[me].k, network.agents[root].block().as_told_to(me)
+                wait_until(lambda: any(block.k == k for block in puppet.told(Block)), f"round {k}")  # noqa: B023
+                if block.kind == WORD and network.agents[root].phase == "gram":
+                    word = np.frombuffer(block.numbers, dtype="<f8").copy()
+                    word[2] = 0.0
+                    block = block._replace(numbers=word.tobytes())
+                puppet.say(block)
+                network.advance()
+            assert peer.wait(PATIENCE) == 5, said(out, me)
+    assert "neighbor 1, round 3: its word in phase gram cannot be: ||A||_2^2 is 0, not from " in said(out, me)

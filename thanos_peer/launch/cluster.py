@@ -1,0 +1,308 @@
+"""All peers of a topology as processes on this machine."""
+
+import contextlib
+import os
+import random
+import shlex
+import signal
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import tomlkit
+
+from thanos_peer.block import AgentId, Matrix
+from thanos_peer.errors import ConfigError, PeerFailedError
+from thanos_peer.launch.fork_server import Nursery, Offspring
+from thanos_peer.peer.status import ask, local_address
+from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.trajectory import TrajectoryReader
+from thanos_peer.topology import Topology
+from thanos_peer.transport.security import (
+    credentials_of,
+    make_keys,
+    rewritten,
+    secret_directory,
+    secret_file,
+    tables_of,
+    with_keys,
+    write_secrets,
+)
+
+LAST_LINES = 5  # of a failed peer's log, shown to the user
+AT_ONCE = 0.2  # seconds
+PORTS = range(10_000, 32_768)  # below those of outgoing connections, as most systems have it
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without what is said there of a single peer: all that holds for these is in their commands."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("THANOS_PEER_")}
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody uses right now, kept for some time from whoever looks for one too.
+
+    They are none of those that systems give to outgoing connections: one of these could take a port before its
+    peer listens there.
+    """
+    ports: list[int] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports.append(port)
+            _keep(probe)
+        if len(ports) == count:
+            return ports
+    raise ConfigError(f"{count} free ports are needed, but there are {len(ports)} from {PORTS[0]} to {PORTS[-1]}")
+
+
+def _keep(port: socket.socket) -> None:
+    """Have the system remember a connection to this port: then only who asks for it, as ZeroMQ does, gets it.
+
+    So it is for a minute or so (TIME_WAIT) after a connection that was ended first at this end.
+    """
+    port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # only now: before, it would have got a kept one
+    port.listen(1)
+    with socket.create_connection(port.getsockname(), timeout=1.0) as there:
+        port.accept()[0].close()
+        there.recv(1)
+
+
+def with_ports(
+    topology: Topology, file: Path, ports: Sequence[int], binds: Sequence[int] | None = None
+) -> Topology:
+    """The same topology in a new file, with every peer at a port of this machine.
+
+    Args:
+        topology: Whose peers they are.
+        file: The new file.
+        ports: Where each peer is reached.
+        binds: Where each peer listens, if that is another port.
+    """
+
+    def move(document: tomlkit.TOMLDocument) -> None:
+        for peer in tables_of(document):
+            i = int(peer["id"])
+            peer["address"] = f"tcp://127.0.0.1:{ports[i]}"
+            peer.pop("bind", None)
+            if binds is not None:
+                peer["bind"] = f"tcp://127.0.0.1:{binds[i]}"
+
+    return rewritten(topology, file, move)
+
+
+def prepare(
+    topology: Topology,
+    file: Path,
+    ports: Sequence[int] | None = None,
+    binds: Sequence[int] | None = None,
+    *,
+    makes_keys: bool = True,
+) -> tuple[Topology, Path]:
+    """What all peers of a topology need to run on this machine, and where their secrets lie.
+
+    Peers that have no keys get new ones for this run, beside the new file. If they have, their secrets must be
+    here.
+
+    Args:
+        topology: As it was read.
+        file: A topology file for this run, in its directory.
+        ports: Where each peer is reached; None for what the file says.
+        binds: Where each peer listens, if that is another port.
+        makes_keys: Whether peers without keys get new ones.
+    """
+    directory = secret_directory(topology.file if topology.has_keys else file)
+    if not topology.has_keys and makes_keys:
+        keys = make_keys(topology)
+        write_secrets(directory, keys)
+        topology = with_keys(topology, file, keys)
+    if ports is not None:
+        topology = with_ports(topology, file, ports, binds)
+    for i in range(topology.d if topology.has_keys else 0):
+        credentials_of(topology, i, secret_file(directory, i))
+    return topology, directory
+
+
+@dataclass(frozen=True)
+class Glimpse:
+    """All peers in the same round: what a row of the history is measured on."""
+
+    k: int
+    X: Matrix
+    eta: Matrix
+    overall: float | None
+
+
+class Cluster:
+    """The processes of one run; leaving the context ends whatever still runs.
+
+    Args:
+        topology: What runs.
+        out: The run directory.
+        secrets: The directory of their secrets.
+        keep_every: Rounds between two glimpses.
+        give_up: Seconds after which a waiting peer gives up; None never.
+        survive: What a peer comes back from, if it is started again: "power", "kill" or "nothing".
+        lasts: Whether peers could go on at their addresses when this is over; not so behind proxies.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        out: Path,
+        secrets: Path,
+        *,
+        keep_every: int,
+        give_up: float | None = None,
+        survive: str = "power",
+        lasts: bool = True,
+    ) -> None:
+        self._topology, self._out, self._keep_every, self._give_up = topology, out, keep_every, give_up
+        self._secrets, self._survive, self._lasts = secrets, survive, lasts
+        self.files = [PeerFiles(out, topology, i) for i in range(topology.d)]
+        self._nursery: Nursery
+        self._processes: list[Offspring] = []
+        n, p = topology.problem.n, topology.problem.p
+        self._readers = [TrajectoryReader(files.trajectory, n=n, p=p) for files in self.files]
+        self._seen: dict[int, dict[AgentId, np.void]] = {}
+
+    def __enter__(self) -> Self:
+        self._nursery = Nursery(_environment())
+        try:
+            for i in range(self._topology.d):
+                self._processes.append(self._start(i))
+        except BaseException:
+            self._end_all()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._end_all()
+
+    @property
+    def state(self) -> Path:
+        """Where the peers keep what they would start again from."""
+        return self._out / "state"
+
+    def restart(self, i: AgentId) -> None:
+        """Start a peer again that has ended."""
+        ended = self._processes[i]
+        ended.wait()
+        if ended.stdin is not None:
+            ended.stdin.close()
+        self._processes[i] = self._start(i, is_again=True)
+
+    def _start(self, i: AgentId, *, is_again: bool = False) -> Offspring:
+        arguments = ["--id", str(i), "--out", str(self._out)]
+        arguments += ["--topology", str(self._topology.file), "--keep-every", str(self._keep_every)]
+        arguments += ["--end-with-stdin", "--state", str(self.state), "--survive", self._survive]
+        if self._topology.has_keys:
+            arguments += ["--secret-key", str(secret_file(self._secrets, i))]
+        for allowed in self._topology.allowed_code:
+            arguments += ["--allow-code", allowed]
+        if self._give_up is not None:
+            arguments += ["--give-up-after", str(self._give_up)]
+        self.files[i].prepare(is_resumed=is_again)
+        return self._nursery.start(arguments, self.files[i].log)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether any peer still runs."""
+        return bool(self.running)
+
+    @property
+    def running(self) -> list[AgentId]:
+        """The peers that still run."""
+        return [i for i, process in enumerate(self._processes) if process.poll() is None]
+
+    def check(self) -> None:
+        """Raise PeerFailedError if a peer has ended with an error."""
+        for i, process in enumerate(self._processes):
+            code = process.poll()
+            if code not in (None, 0):
+                lines = self.files[i].log.read_text(encoding="utf-8", errors="replace").splitlines()
+                raise PeerFailedError(
+                    agent=i,
+                    exit_code=code if code > 0 else 128 - code,
+                    last_words=lines[-LAST_LINES:],
+                    go_on=self._command_to_go_on() if self._lasts and self._survive != "nothing" else "",
+                )
+
+    def _command_to_go_on(self) -> str:
+        """For any peer, which stands there as I."""
+        words = ["thanos-peer", "start", "--id", "I", "--topology", str(self._topology.file)]
+        words += ["--out", str(self._out), "--state", str(self.state)]
+        if self._topology.has_keys and self._secrets != secret_directory(self._topology.file):
+            words += ["--secret-key", str(self._secrets / "I.secret")]
+        for allowed in self._topology.allowed_code:
+            words += ["--allow-code", allowed]
+        return shlex.join(words)
+
+    def glimpses(self) -> Iterator[Glimpse]:
+        """The rounds that all peers have reported since the last call, in order."""
+        for i, reader in enumerate(self._readers):
+            for record in reader.read():
+                self._seen.setdefault(int(record["k"]), {})[i] = record
+        for k in sorted(self._seen):
+            if len(self._seen[k]) < self._topology.d:
+                return
+            records = self._seen.pop(k)
+            rows = [records[i] for i in range(self._topology.d)]
+            X, eta = (np.array([row[name] for row in rows]) for name in ("X", "eta"))
+            divisor = float(rows[0]["overall"])
+            yield Glimpse(k, X, eta, None if np.isnan(divisor) else divisor)
+
+    def phase(self) -> tuple[str, int] | None:
+        """Which phase peer 0 is in, and the round of it, by its own word; None if it does not answer at once."""
+        (answer,) = ask([local_address(self._topology, 0)], timeout=AT_ONCE)
+        return None if isinstance(answer, str) else (answer.phase, answer.phase_round)
+
+    def whereabouts(self) -> dict[AgentId, tuple[str, int, int] | None]:
+        """Phase, epoch and round of each peer that still runs, by its own word; None where one does not answer."""
+        running = self.running
+        answers = ask([local_address(self._topology, i) for i in running], timeout=AT_ONCE)
+        return {
+            i: None if isinstance(each, str) else (each.phase, each.epoch, each.round)
+            for i, each in zip(running, answers, strict=True)
+        }
+
+    def slowest(self) -> AgentId | None:
+        """A peer that others wait for: one that has reported the fewest of the rounds not yet complete."""
+        if not self._seen:
+            return None
+        return min(range(self._topology.d), key=lambda i: sum(i in reported for reported in self._seen.values()))
+
+    def has_ended(self, i: AgentId) -> bool:
+        """Whether a peer has ended."""
+        return self._processes[i].poll() is not None
+
+    def send_signal(self, i: AgentId, number: int) -> None:
+        """Send a signal to one peer, if it still runs."""
+        self._processes[i].send_signal(number)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Ask all peers to end."""
+        for process in self._processes:
+            process.send_signal(number)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until all have ended, for some seconds at most; whether they have."""
+        until = time.monotonic() + seconds
+        while self.is_running and time.monotonic() < until:
+            time.sleep(0.02)
+        return not self.is_running
+
+    def _end_all(self) -> None:
+        self._nursery.close()
+        if self.is_running:
+            self.stop()
+            if not self.wait(5.0):
+                self.stop(signal.SIGKILL)
+        for process in self._processes:
+            if process.stdin is not None:
+                process.stdin.close()
+            process.wait()

@@ -1,0 +1,336 @@
+"""`thanos-peer start` from the inside: one peer, its signals, its files, its end."""
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from thanos_peer.agent import Agent, Memory
+from thanos_peer.block import AgentId
+from thanos_peer.errors import (
+    CheckpointError,
+    DataFileError,
+    NeighborLostError,
+    OwnCodeError,
+    RunOverError,
+    ThanosPeerError,
+)
+from thanos_peer.peer.notify import tell_neighbors
+from thanos_peer.peer.peer import Peer
+from thanos_peer.peer.result import OutcomeWriter
+from thanos_peer.peer.scheduling import prefer_long_turns
+from thanos_peer.peer.signals import Signals
+from thanos_peer.peer.status import StatusServer, local_address
+from thanos_peer.problem import share_of
+from thanos_peer.protocol import conversation
+from thanos_peer.protocol.waiting import Patience
+from thanos_peer.protocol.wire import DONE, SPENT, Bye
+from thanos_peer.samples import features_digest
+from thanos_peer.storage.checkpoint import CheckpointStore, checkpoints_in, latest_epoch_in
+from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.trajectory import TrajectoryWriter
+from thanos_peer.topology import Topology
+from thanos_peer.topology.data import features_of
+from thanos_peer.transport.authenticator import allow_many_files
+from thanos_peer.transport.security import Credentials, check_in_the_clear, credentials_of
+
+log = logging.getLogger("thanos_peer")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the person at this host chose.
+
+    Attributes:
+        out: The run directory.
+        bind: Where to listen; None for what the topology says.
+        status: One more address to answer status requests on.
+        secret: The file with this peer's secret key; None for the one beside the topology file.
+        keep_every: Keep the X of every so many rounds; 0 keeps none.
+        patience: How long to wait.
+        state: The directory of checkpoints.
+        survive: What a peer comes back from with the same bits: "power" cuts, a "kill", or "nothing".
+        is_fresh: Whether to begin anew, whatever checkpoints there are.
+        restarts_tracking: Whether to have the network start its tracking again if this peer's state is lost.
+        ends_with_stdin: Stop when standard input is closed: how a launcher takes its peers with it.
+    """
+
+    out: Path
+    bind: str | None = None
+    status: str | None = None
+    secret: Path | None = None
+    keep_every: int = 0
+    patience: Patience = field(default_factory=Patience)
+    state: Path | None = None
+    survive: str = "power"
+    is_fresh: bool = False
+    restarts_tracking: bool = False
+    ends_with_stdin: bool = False
+
+
+def run_peer(topology: Topology, agent_id: AgentId, options: Options, signals: Signals) -> int:
+    """Run one peer to its end, and write its results whatever the end.
+
+    Args:
+        topology: What all agree on.
+        agent_id: Which peer this is.
+        options: What the person at this host chose.
+        signals: Told of every signal that comes from the first round on, also after the end.
+
+    Returns:
+        0, or 128 plus the number of the signal that stopped it before its last round.
+    """
+    bind = options.bind or topology.peers[agent_id].bind or topology.peers[agent_id].address
+    check_in_the_clear(topology, agent_id, bind, options.status)
+    credentials = credentials_of(topology, agent_id, options.secret)
+    if options.ends_with_stdin:
+        signals.end_with(sys.stdin.fileno())
+    prefer_long_turns()
+    allow_many_files()
+    directory = options.state or options.out.with_name(f"{options.out.name}.state")
+    if options.survive == "nothing" and not options.is_fresh and (found := checkpoints_in(directory, agent_id)):
+        raise CheckpointError(
+            f"{found[-1]} is there to go on from: leave out --survive nothing, or begin anew with --fresh"
+        )
+    files = PeerFiles(options.out, topology, agent_id)
+    with contextlib.ExitStack() as stack:
+        life = _Life(topology, agent_id, replace(options, bind=bind), credentials, files, signals)
+        return life.begin(directory, stack)
+
+
+@dataclass(frozen=True)
+class _Life:
+    """One life of a peer: from what it finds on its disk to what it leaves there."""
+
+    topology: Topology
+    agent: AgentId
+    options: Options
+    credentials: Credentials | None
+    files: PeerFiles
+    signals: Signals
+    store: CheckpointStore | None = None
+
+    def begin(self, directory: Path, stack: contextlib.ExitStack) -> int:
+        """Look in a directory for what an earlier life has left, and live; returns the exit code."""
+        try:
+            life = replace(self, store=self._open_store(directory, stack))
+            memory = life.recall()
+        except CheckpointError as error:
+            if error.in_short:
+                self._tell_neighbors(Bye(0, error.in_short), latest_epoch_in(directory, self.agent))
+            raise
+        return life.live(memory, stack)
+
+    def _open_store(self, directory: Path, stack: contextlib.ExitStack) -> CheckpointStore | None:
+        survive = self.options.survive
+        if survive == "nothing":
+            return None
+        store = CheckpointStore(directory, self.topology, self.agent, is_flushed=survive == "power")
+        return stack.enter_context(store)
+
+    def live(self, memory: Memory | None, stack: contextlib.ExitStack) -> int:
+        """Go on from what it remembers, or begin from the start."""
+        files = self.files
+        finished = None if self.options.is_fresh else files.finished_round(self.topology.digest)
+        if finished is not None and (memory is None or memory.epoch < files.finished_epoch):
+            return self._say_finished(finished, SPENT)
+        is_behind = finished is not None and self._is_behind(memory)
+        try:
+            peer, features = self._prepare(memory, stack, has_result=is_behind)
+        except (DataFileError, OwnCodeError, CheckpointError) as error:
+            k, epoch = (0, 0) if memory is None else (memory.k, memory.epoch)
+            self._tell_neighbors(Bye(k, error.in_short), epoch)
+            raise
+        try:
+            return self._take_part(peer, features, is_first=memory is None)
+        except (NeighborLostError, RunOverError) as error:
+            if finished is None or not is_behind:
+                raise
+            log.warning("%s", error)
+            return self._say_finished(finished, DONE)
+
+    def recall(self) -> Memory | None:
+        """What an earlier life of this peer has left, unless it is not wanted."""
+        if self.store is None or self.options.is_fresh:
+            return None
+        memory = self.store.load(or_nothing=self.options.restarts_tracking)
+        if memory is not None:
+            log.info("going on from round %d, saved in %s", memory.k, self.store.directory)
+        return memory
+
+    def _is_behind(self, memory: Memory | None) -> bool:
+        """Whether it remembers less than led to the finished result: the rest was damaged, or is gone.
+
+        Neighbors may need the rounds between, so they are gone through again; the result stays meanwhile.
+        """
+        if memory is None or memory.epoch != self.files.finished_epoch:
+            return False
+        return memory.k < self.files.finished_after
+
+    def _say_finished(self, finished: int, reason: str) -> int:
+        """Say that there is nothing to do, also to whoever has not heard it."""
+        result = self.files.result
+        log.info("finished already, in round %d; results in %s; --fresh begins anew", finished, result)
+        self._tell_neighbors(Bye(self.files.finished_after, reason), self.files.finished_epoch)
+        return 0
+
+    def _tell_neighbors(self, bye: Bye, epoch: int) -> None:
+        bind = str(self.options.bind)
+        _run_loop(tell_neighbors(self.topology, self.agent, bind, self.credentials, bye, epoch), self.signals)
+
+    def _prepare(
+        self, memory: Memory | None, stack: contextlib.ExitStack, *, has_result: bool
+    ) -> tuple[Peer, tuple[str, ...] | None]:
+        """The peer, all that it needs, and what its features are called."""
+        options, store = self.options, self.store
+        self.files.prepare(is_resumed=memory is not None)
+        if options.is_fresh:
+            _forget(store, self.files)
+        features = features_of(self.topology, self.agent)
+        agent = self._make_agent(memory)
+        if store is not None and memory is None:
+            agent.fallback = agent.k
+            store.save(agent.memory())
+        peer = Peer(
+            self.topology,
+            agent,
+            bind=str(options.bind),
+            credentials=self.credentials,
+            on_round=self._keeper(stack),
+            options=conversation.Options(
+                patience=options.patience,
+                saves=store is not None,
+                restarts_tracking=options.restarts_tracking,
+                features=features_digest(features),
+                has_result=has_result,
+            ),
+            store=store,
+        )
+        return peer, features
+
+    def _make_agent(self, memory: Memory | None) -> Agent:
+        """The agent with its data, and with what it remembers if that is of the same data."""
+        share = share_of(self.topology, self.agent)
+        if share.samples_given_away:
+            log.warning(
+                "this peer has %d sample(s) only: the sums that center and scale need tell its neighbors the "
+                "samples themselves; see SECURITY.md",
+                share.samples_given_away,
+            )
+        if self.store is not None:
+            is_made_up = self.topology.problem.data.kind == "synthetic"
+            self.store.tie_to(share.samples, None if is_made_up else self.topology.data_file(self.agent))
+        return Agent(self.topology, self.agent, share.plan(), memory)
+
+    def _keeper(self, stack: contextlib.ExitStack) -> Callable[[Agent], None]:
+        """What is done with the agent in every round of the main phase."""
+        every, problem = self.options.keep_every, self.topology.problem
+        if not every:
+            return _ignore
+        writer = TrajectoryWriter(self.files.trajectory, every=every, n=problem.n, p=problem.p)
+        stack.enter_context(writer)
+        return writer.append
+
+    def _take_part(self, peer: Peer, features: tuple[str, ...] | None, *, is_first: bool) -> int:
+        """Run the peer to its end, and write its results whatever the end."""
+        agent, files, store, signals = peer.agent, self.files, self.store, self.signals
+        write = OutcomeWriter(self.topology, peer, files, features).write
+        first = agent.k
+        try:
+            _run_loop(
+                _serve(
+                    self.topology, peer, self.options, signals, lambda: write(_ending_of(agent)), files.withdraw
+                ),
+                signals,
+            )
+        except ThanosPeerError as error:
+            if agent.k > first:
+                _write_at_least_something(write, error)
+            elif is_first and not agent.epoch:  # an error before the first round leaves nothing behind
+                _forget(store, files)
+            raise
+        if not agent.is_done:
+            write("stopped")
+        if store is not None and peer.is_everybody_done:
+            store.clear()
+        return 0 if agent.is_done else 128 + signals.heard[0]
+
+
+def _forget(store: CheckpointStore | None, files: PeerFiles) -> None:
+    """Remove what an earlier life has left, on purpose."""
+    with contextlib.suppress(OSError):
+        files.trajectory.unlink(missing_ok=True)
+    if store is not None:
+        store.clear()
+
+
+def _write_at_least_something(write: Callable[[str], None], error: ThanosPeerError) -> None:
+    try:
+        write(f"error: {error}")
+    except CheckpointError as second:
+        log.warning("%s", second)
+
+
+def _ending_of(agent: Agent) -> str:
+    return "tolerance" if agent.is_below_tolerance else "max_rounds"  # the words of `Ending`
+
+
+def _ignore(agent: Agent) -> None:
+    """Keep nothing of a round."""
+
+
+async def _serve(
+    topology: Topology,
+    peer: Peer,
+    options: Options,
+    signals: Signals,
+    on_done: Callable[[], None],
+    on_anew: Callable[[], None],
+) -> None:
+    """Run a peer with its status and its signals."""
+    loop = asyncio.get_running_loop()
+    signals.listen(lambda number: _pass_on(loop, peer, number))
+    if options.ends_with_stdin:
+        loop.add_reader(sys.stdin.fileno(), _on_stdin, peer, signals)
+    status = StatusServer(local_address(topology, peer.agent.id), options.status, peer.status)
+    try:
+        await peer.run(on_done, on_anew)
+    finally:
+        status.close()
+
+
+def _pass_on(loop: asyncio.AbstractEventLoop, peer: Peer, number: int) -> None:
+    """Have a peer end after the round; it may be in the middle of anything now."""
+    name = signal.Signals(number).name
+    loop.call_soon_threadsafe(log.info, "%s: finishing the round", name)
+    loop.call_soon_threadsafe(peer.stop, name)
+
+
+def _on_stdin(peer: Peer, signals: Signals) -> None:
+    if not os.read(sys.stdin.fileno(), 1024):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        signals.note(signal.SIGTERM)
+        peer.stop("its launcher is gone")
+
+
+def _run_loop(main: Coroutine[None, None, None], signals: Signals) -> None:
+    factory = None
+    if importlib.util.find_spec("uvloop") is not None:
+        import uvloop  # noqa: PLC0415 - an extra, used where it is installed
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(_decided_at_its_end(main, signals))
+
+
+async def _decided_at_its_end(main: Coroutine[None, None, None], signals: Signals) -> None:
+    try:
+        await main
+    finally:
+        signals.only_note()

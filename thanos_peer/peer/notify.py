@@ -1,0 +1,51 @@
+"""One thing to say to all neighbors, and then to end: of a peer that takes no part, or no longer."""
+
+import asyncio
+import logging
+import time
+
+from thanos_peer.block import AgentId
+from thanos_peer.errors import ConfigError
+from thanos_peer.protocol.wire import Bye, Codec
+from thanos_peer.topology import Topology
+from thanos_peer.transport.links import Links
+from thanos_peer.transport.security import Credentials
+
+log = logging.getLogger("thanos_peer")
+
+PATIENCE = 5.0  # seconds that neighbors get to be there: more than a link needs to come up where somebody listens
+PAUSE = 0.05
+LINGER = 2.0  # seconds that the word gets to leave
+
+
+async def tell_neighbors(
+    topology: Topology, agent: AgentId, bind: str, credentials: Credentials | None, bye: Bye, epoch: int = 0
+) -> None:
+    """Say Bye to whoever is there; say here who is not."""
+    problem = topology.problem
+    codec = Codec(topology.digest, n=problem.n, p=problem.p, dtype=topology.algorithm.exchange, epoch=epoch)
+    waiting = {j: topology.peers[j].address for j in topology.graph.neighbors[agent]}
+    try:
+        links = Links(
+            bind,
+            waiting,
+            largest_frame=codec.largest_frame,
+            on_frames=lambda frames, keys: None,  # noqa: ARG005 - nobody listens any more
+            credentials=credentials,
+        )
+    except ConfigError as error:  # what it had to say is said on this host at least
+        log.warning("neighbors could not be told: %s", error)
+        return
+    until = time.monotonic() + PATIENCE
+    frame = codec.encode(agent, bye)
+    try:
+        while waiting and time.monotonic() < until:
+            for j in [j for j in waiting if links.is_up(j)]:
+                links.send([j], frame)
+                del waiting[j]
+            await asyncio.sleep(PAUSE)
+        if waiting and not bye.is_done:
+            who = ", ".join(map(str, sorted(waiting)))
+            log.warning("not there to be told that this peer leaves (%s): peers %s", bye.reason, who)
+    finally:
+        links.close(linger=LINGER)

@@ -1,0 +1,330 @@
+"""One peer: a session, its links, its disk and a clock.
+
+The session decides; the peer passes on what arrives, and performs what the session returns: it sends, logs, saves,
+writes the result, and ends. Frames are put aside until there are as many as the round lacks, then they are decoded
+together: there is no future per message.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from thanos_peer import __version__
+from thanos_peer.agent import Agent, Memory
+from thanos_peer.block import AgentId
+from thanos_peer.convergence import starts_of
+from thanos_peer.errors import ThanosPeerError
+from thanos_peer.peer.scheduling import lengthen_turns
+from thanos_peer.protocol.conversation import Options
+from thanos_peer.protocol.handshake import Terms
+from thanos_peer.protocol.hearing import Arrived
+from thanos_peer.protocol.neighbor import LinkEvent
+from thanos_peer.protocol.outputs import (
+    AdvanceSoon,
+    Disconnect,
+    EnteredRound,
+    Finished,
+    Log,
+    LookUp,
+    Output,
+    ResultReady,
+    ResultWithdrawn,
+    Save,
+    Send,
+)
+from thanos_peer.protocol.session import Session
+from thanos_peer.protocol.stages import Stage
+from thanos_peer.protocol.wire import Codec
+from thanos_peer.storage.checkpoint import CheckpointStore
+from thanos_peer.topology import Topology
+from thanos_peer.transport.links import Links, unresolved_host
+from thanos_peer.transport.security import Credentials
+
+log = logging.getLogger("thanos_peer")
+
+LINGER = 3.0  # seconds that the last messages get to leave: more than between two tries to connect
+LEVELS = {"info": logging.INFO, "warning": logging.WARNING}
+
+
+class Peer:
+    """Runs one agent over the network.
+
+    Args:
+        topology: What all agree on.
+        agent: The agent, in whatever round it is.
+        bind: Where to listen.
+        on_round: Called with the agent in every round of the main phase, round 0 included.
+        options: How its session behaves.
+        credentials: The keys that it and its neighbors know each other by; None speaks in the clear.
+        store: Where the agent's memory is saved; None saves nothing.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        agent: Agent,
+        *,
+        bind: str,
+        on_round: Callable[[Agent], None],
+        options: Options,
+        credentials: Credentials | None = None,
+        store: CheckpointStore | None = None,
+    ) -> None:
+        self.agent, self._topology, self._bind, self._store = agent, topology, bind, store
+        self._on_round, self._credentials = on_round, credentials
+        self._addresses = {j: topology.peers[j].address for j in (*agent.neighbors, agent.id)}
+        self.session = Session(agent, terms_of(topology), self._addresses, options, time.monotonic())
+        self._codecs: dict[int, Codec] = {}
+        self._frames: list[bytes] = []  # arrived, but not decoded yet
+        self._arrivals: list[float] = []  # when each of them did
+        self._keys: list[AgentId | None] = []  # and whose key it came with, if there are keys
+        self._first_step: tuple[int, float] | None = None
+        self._cpu = 0.0  # seconds that had been used by then
+        self._background: set[asyncio.Task[None]] = set()
+        self._links: Links
+        self._finished: asyncio.Future[None]
+        self._loop: asyncio.AbstractEventLoop
+        self._on_done: Callable[[], None]
+        self._on_anew: Callable[[], None]
+        self._perform_by_type: dict[type, Callable[[Any], None]] = {
+            Send: self._send,
+            Log: lambda line: log.log(LEVELS[line.level], "%s", line.text),
+            Save: self._save,
+            LookUp: lambda wanted: self._start(self._look_up(wanted.neighbors)),
+            Disconnect: lambda wanted: self._links.disconnect(wanted.neighbor),
+            EnteredRound: lambda _: self._on_round(self.agent),
+            AdvanceSoon: lambda _: self._advance_soon(),
+            ResultReady: lambda _: self._on_done(),
+            ResultWithdrawn: lambda _: self._on_anew(),
+            Finished: self._finish,
+        }
+
+    async def run(self, on_done: Callable[[], None], on_anew: Callable[[], None]) -> None:
+        """Run to the end: the last round, a request to stop, or an error.
+
+        Args:
+            on_done: Called when the last round is reached, before it is said to the neighbors.
+            on_anew: Called if after that the network begins a new epoch, and this peer with it.
+
+        Raises:
+            ThanosPeerError: The address cannot be used, neighbors do not agree, one is lost, or a step diverges.
+        """
+        self._on_done, self._on_anew, self._loop = on_done, on_anew, asyncio.get_running_loop()
+        self._finished = self._loop.create_future()
+        self._links = Links(
+            self._bind,
+            self._addresses,
+            largest_frame=self._codec(self.agent.epoch).largest_frame,
+            on_frames=self._on_frames,
+            on_link=self._on_link,
+            credentials=self._credentials,
+        )
+        lengthen_turns()  # now that ZeroMQ's thread is there, which is to have short ones
+        self._loop.set_exception_handler(self._on_unforeseen)
+        try:
+            log.info("listening on %s, round %d", self._bind, self.agent.k)
+            self._perform(self.session.start(time.monotonic()))
+            self._tick()
+            await self._finished
+        except asyncio.CancelledError as error:
+            self._perform(self.session.fail(error, time.monotonic()))
+            raise
+        finally:
+            if self._background:  # a checkpoint that is being written
+                await asyncio.wait(self._background)
+            self._links.close(linger=LINGER)
+
+    def stop(self, reason: str) -> None:
+        """Ask it to end after the round it is in."""
+        self._perform(self.session.stop(reason, time.monotonic()))
+
+    # ------------------------------------------------------------------ inputs
+
+    def _on_frames(self, frames: list[bytes], keys: list[AgentId | None]) -> None:
+        """Put aside what has arrived until it may complete the round: many at once are cheaper than one by one."""
+        self._frames += frames
+        self._keys += keys
+        self._arrivals += [time.monotonic()] * len(frames)
+        if len(self._frames) >= self.session.frames_needed:
+            self._receive()
+
+    def _receive(self) -> None:
+        """Pass on what has been put aside."""
+        frames, arrivals, keys = self._frames, self._arrivals, self._keys
+        self._frames, self._arrivals, self._keys = [], [], []
+        epoch = self.session.talk.listening_epoch
+        decoded = self._codec(epoch).decode_all(frames)
+        arrived = map(Arrived, decoded, map(len, frames), arrivals, keys)
+        self._perform(self.session.receive(arrived, epoch, time.monotonic()))
+
+    def _on_link(self, neighbor: AgentId, event: LinkEvent) -> None:
+        self.session.link_changed(neighbor, event, time.monotonic())
+
+    def _tick(self) -> None:
+        if self.session.talk.stage is Stage.ENDED:
+            return
+        self._loop.call_later(self.session.seconds_to_tick, self._tick)
+        self._links.drain()
+        if self._frames:
+            self._receive()
+        self._perform(self.session.tick(time.monotonic()))
+
+    def _advance_soon(self) -> None:
+        self._loop.call_soon(self._advance)
+
+    def _advance(self) -> None:
+        self._perform(self.session.advance(time.monotonic()))
+
+    def _on_unforeseen(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An error in a callback ends the peer: nothing may hang because of a case that was forgotten."""
+        error = context.get("exception")
+        if error is None:
+            loop.default_exception_handler(context)
+        elif self.session.talk.stage in (Stage.FAILING, Stage.ENDED):
+            log.error("while it ends: %s", error, exc_info=error)
+        else:
+            self._perform(self.session.fail(error, time.monotonic()))
+
+    # ------------------------------------------------------------------ outputs
+
+    def _perform(self, outputs: Sequence[Output]) -> None:
+        """Do what the session wants, in order; what fails ends it, and what was to follow is not done."""
+        if self._first_step is not self.session.talk.first_step:
+            self._first_step, self._cpu = self.session.talk.first_step, time.process_time()
+        try:
+            for output in outputs:
+                self._perform_by_type[type(output)](output)
+        except ThanosPeerError as error:
+            now = time.monotonic()
+            begins_epoch = isinstance(output, Save | ResultWithdrawn)
+            failed = self.session.epoch_failed if begins_epoch else self.session.fail
+            self._perform(failed(error, now))
+
+    def _codec(self, epoch: int) -> Codec:
+        """For the frames of an epoch; the latest few are kept."""
+        if epoch not in self._codecs:
+            problem, precision = self._topology.problem, self._topology.algorithm.exchange
+            if len(self._codecs) >= 3:
+                del self._codecs[min(self._codecs)]
+            self._codecs[epoch] = Codec(
+                self._topology.digest,
+                n=problem.n,
+                p=problem.p,
+                dtype=precision,
+                epoch=epoch,
+                forms=self.agent.forms,
+            )
+        return self._codecs[epoch]
+
+    def _send(self, send: Send) -> None:
+        frame = self._codec(send.epoch).encode(self.agent.id, send.message)
+        dropped = self._links.send(send.to, frame)
+        if self.agent.id not in send.to:
+            self.session.talk.traffic.note_sent(send.to, len(frame), dropped)
+
+    def _save(self, save: Save) -> None:
+        """Beside the rounds; the start of an epoch at once, before anything else is sent."""
+        if self._store is None:
+            return
+        if save.is_urgent:
+            self._store.save(save.memory)
+            self._store.forget_epochs_before(save.memory.epoch - 1)
+        else:
+            self._start(self._save_beside(self._store, save.memory))
+
+    async def _save_beside(self, store: CheckpointStore, memory: Memory) -> None:
+        try:
+            await self._loop.run_in_executor(None, store.save, memory)
+            if memory.epoch and memory.k > self._topology.graph.diameter:  # so everybody has begun this epoch
+                store.forget_epochs_before(memory.epoch)
+        except ThanosPeerError as error:
+            self._perform(self.session.save_failed(error, time.monotonic()))
+        else:
+            self._perform(self.session.saved(memory, time.monotonic()))
+
+    async def _look_up(self, neighbors: Sequence[AgentId]) -> None:
+        hosts = [self._loop.run_in_executor(None, unresolved_host, self._addresses[j]) for j in neighbors]
+        unresolved = dict(zip(neighbors, await asyncio.gather(*hosts), strict=True))
+        self._perform(self.session.looked_up(unresolved, time.monotonic()))
+
+    def _start(self, work: Any) -> None:
+        """Do something beside the rounds; an error in it ends the peer."""
+        task = self._loop.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._end_work)
+
+    def _end_work(self, task: "asyncio.Task[None]") -> None:
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._perform(self.session.fail(error, time.monotonic()))
+
+    def _finish(self, finished: Finished) -> None:
+        with contextlib.suppress(asyncio.InvalidStateError):  # cancelled from outside
+            if finished.error is None:
+                self._finished.set_result(None)
+            else:
+                self._finished.set_exception(finished.error)
+
+    # ------------------------------------------------------------------ what it says of itself
+
+    @property
+    def is_everybody_done(self) -> bool:
+        """Whether no peer will need this peer's state again."""
+        return self.session.is_everybody_done
+
+    def _stepping(self) -> dict[str, float]:
+        """Rounds since the first, and the time and CPU they took."""
+        if self._first_step is None:
+            return {"rounds": 0, "seconds": 0.0, "cpu_seconds": 0.0}
+        k, began = self._first_step
+        return {
+            "rounds": self.agent.k - k,
+            "seconds": self.session.talk.waiting.since - began,
+            "cpu_seconds": time.process_time() - self._cpu,
+        }
+
+    def status(self) -> dict[str, Any]:
+        """What it is doing, for `thanos-peer status`."""
+        agent, convergence, session, now = self.agent, self.agent.convergence, self.session, time.monotonic()
+        return {
+            "id": agent.id,
+            "name": self._topology.name,
+            "digest": self._topology.digest,
+            "version": __version__,
+            "round": agent.k,
+            "phases": agent.phases,
+            "phase": agent.phase,
+            "phase_round": agent.phase_round,
+            "last_round": agent.last_round,
+            "epoch": agent.epoch,
+            "is_done": agent.is_done,
+            "has_converged": convergence.has_converged,
+            "residual": None if agent.found.residual is None else float(agent.found.residual),
+            "tolerance": self._topology.tolerance,
+            "starts": starts_of(agent.found),
+            "verdict": convergence.words if agent.is_done else None,
+            "eta": agent.eta,
+            "waiting": session.talk.waiting.lines(now),
+            "stepping": self._stepping(),
+            "rejected": session.rejected,
+            "strangers": self._links.strangers,
+            "saved_round": None if session.talk.saving is None else session.talk.saving.latest,
+            "checkpoints": 0 if session.talk.saving is None else session.talk.saving.count,
+            "edges": session.talk.traffic.facts(),
+        }
+
+
+def terms_of(topology: Topology) -> Terms:
+    """What the peers of a topology have to agree on."""
+    return Terms(
+        digest=topology.digest,
+        n=topology.problem.n,
+        p=topology.problem.p,
+        dtype=topology.algorithm.exchange,
+        diameter=topology.graph.diameter,
+        software=__version__,
+        life=int(time.time() * 1000),
+    )

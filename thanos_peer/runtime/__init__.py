@@ -1,1 +1,0 @@
-"""Peers as processes: the only room with asyncio, ZeroMQ, clocks, signals and logging."""

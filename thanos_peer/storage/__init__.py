@@ -1,0 +1,1 @@
+"""What a run keeps on disk: checkpoints, trajectories, and the run directory with its results."""

@@ -1,0 +1,98 @@
+"""The door of a peer: who gets in, by which key.
+
+ZeroMQ asks here (ZAP) about each key that is shown, and lets nobody in but the peer's own neighbors, and the peer
+itself. What comes in later carries the id that belongs to the key, whatever the message says: a key decides who
+speaks, and a message in another's name is refused. Nothing here waits, and no callback answers more than
+MOST_AT_ONCE questions. How many may stand outside is for `connections.py` to say.
+"""
+
+import asyncio
+import contextlib
+import logging
+import resource
+
+import zmq
+from zmq.utils import z85
+
+from thanos_peer.block import AgentId
+from thanos_peer.transport.connections import MOST_AT_ONCE, Connections
+from thanos_peer.transport.security import Credentials
+
+log = logging.getLogger("thanos_peer")
+
+DOMAIN = b"thanos-peer"
+ENOUGH_FILES = 4096  # more than ZeroMQ accepts before it is told to stop
+ACCEPTED, REFUSED = b"200", b"300"  # after a 400 ZeroMQ would never try again, even with a new file at this end
+WRONG_KEY = "it has a key that is no neighbor's"
+_NOBLOCK = int(zmq.NOBLOCK)
+
+
+def allow_many_files() -> None:
+    """Let this process open as many files as it may: strangers at the door shall not keep it from saving."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # some systems have a lower limit of their own
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < ENOUGH_FILES:
+        log.warning("this peer may open %d files only; %d keep strangers from using them up", limit, ENOUGH_FILES)
+
+
+class Door:
+    """Guards an inbox that is not bound yet; use it inside a running event loop.
+
+    Args:
+        context: Of the inbox.
+        inbox: Gets its keys here.
+        credentials: Of this peer and its neighbors.
+        connections: Those of the inbox: what is wrong with a key is said when its owner leaves.
+    """
+
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        inbox: "zmq.Socket[bytes]",
+        credentials: Credentials,
+        connections: Connections,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        known = {agent: credentials.public_key(agent) for agent in (*credentials.neighbors, credentials.agent)}
+        self._ids = {z85.decode(key.encode()): str(agent).encode() for agent, key in known.items()}
+        self._speakers = {str(agent): agent for agent in known}
+        self._connections = connections
+        self._questions: zmq.Socket[bytes] = context.socket(zmq.REP)
+        self._questions.linger = 0
+        self._questions.bind("inproc://zeromq.zap.01")
+        inbox.curve_server = True
+        inbox.curve_publickey = credentials.pair.public.encode()
+        inbox.curve_secretkey = credentials.pair.secret.encode()
+        inbox.zap_domain = DOMAIN
+        inbox.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # closed, should nobody answer
+        self._loop.add_reader(self._questions.fileno(), self._answer)
+        self._loop.call_soon(self._answer)  # the descriptor speaks up only after a read that found nothing
+
+    def speaker_of(self, frame: zmq.Frame) -> AgentId:
+        """Whose key a frame came with."""
+        return self._speakers[str(frame["User-Id"])]
+
+    def _answer(self) -> None:
+        """Answer ZeroMQ's questions about keys."""
+        with contextlib.suppress(zmq.Again):
+            for _ in range(MOST_AT_ONCE):
+                if self._questions.closed:
+                    return
+                version, request, _, address, _, mechanism, *shown = self._questions.recv_multipart(_NOBLOCK)
+                name = self._ids.get(shown[0]) if mechanism == b"CURVE" and len(shown) == 1 else None
+                code = REFUSED if name is None else ACCEPTED
+                self._questions.send_multipart([version, request, code, b"", name or b"", b""], _NOBLOCK)
+                if name is None:
+                    self._connections.latest = WRONG_KEY, f"from {_printable(address)}"
+            self._loop.call_soon(self._answer)
+
+    def close(self) -> None:
+        """Stop answering, after the inbox is closed."""
+        self._loop.remove_reader(self._questions.fileno())
+        self._questions.close(linger=0)
+
+
+def _printable(raw: bytes) -> str:
+    return ascii(raw[:64].decode("ascii", errors="replace"))

@@ -1,0 +1,306 @@
+"""The sockets of a peer: one it listens on, and one for each neighbor to send to.
+
+Every message to this peer arrives at its one address (PULL); to every neighbor there is a socket of its own
+(PUSH). So a host needs one open port, and either end of an edge may start first: ZeroMQ keeps trying. Nothing
+here waits: what has arrived is drained in one reader callback, what cannot be queued is dropped, and the
+protocol asks for it again. With keys, every link is encrypted, and each frame comes with whose key it was sent by.
+Queues and what is taken at once are bounded in bytes too, so that large blocks do not fill the memory.
+"""
+
+import asyncio
+import contextlib
+import errno
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from thanos_peer.block import AgentId
+from thanos_peer.errors import ConfigError
+from thanos_peer.protocol.neighbor import LinkEvent
+from thanos_peer.transport.authenticator import Door
+from thanos_peer.transport.connections import Connections
+from thanos_peer.transport.security import Credentials
+
+SPARE_AT_ONCE = (
+    64  # frames per callback besides a few of each neighbor: a flood cannot keep the rounds from going on
+)
+QUEUE, SHORTEST_QUEUE = 16, 3  # frames a neighbor may be behind in reading; the protocol needs three
+QUEUE_BYTES = 2**24  # of larger frames there are fewer, down to the shortest queue
+AT_ONCE_BYTES = 2**26  # of all frames per callback, or one frame
+SEALED = 64  # bytes that encryption adds to a frame, at most
+READ_AHEAD = 65536  # bytes that ZeroMQ may hold besides its queue, and more than a handshake takes
+RECONNECT_MS, RECONNECT_MAX_MS = 100, 2000  # ZeroMQ doubles the first up to the second, and adds jitter
+HEARTBEAT_MS, SILENCE_MS = 1000, 4000  # answered by ZeroMQ's own thread: a peer deep in its numbers answers too
+CONNECT_MS = 4000  # for one try; Linux would go on with it for two minutes, ever more seldom
+IN_USE = "the address is in use; is this peer running already, or another program?"
+HANDSHAKE_MS = 5000  # for ZeroMQ's own, with or without keys; who takes longer is cut off
+STUCK = 10.0  # seconds without any news of a link that is down, after which it is made anew
+_NOBLOCK = int(zmq.NOBLOCK)  # a plain number: the enum's own would be looked up and checked for each frame
+_send = zmq.backend.Socket.send  # without what pyzmq wraps around it for sockets of other kinds
+_receive = zmq.backend.Socket.recv
+_REFUSED = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+_WATCHED = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_CLOSED
+    | zmq.EVENT_CONNECT_RETRIED
+    | _REFUSED
+)
+_EVENTS: dict[int, LinkEvent] = {
+    zmq.EVENT_HANDSHAKE_SUCCEEDED: LinkEvent.UP,
+    zmq.EVENT_CONNECT_RETRIED: LinkEvent.RETRIED,
+}
+
+
+@dataclass
+class _Outbox:
+    """The socket to a neighbor, what watches it, whether it is connected, and when there was news of it."""
+
+    address: str
+    socket: "zmq.Socket[bytes]"
+    monitor: "zmq.Socket[bytes]"
+    is_up: bool = False
+    heard: float = field(default_factory=time.monotonic)
+
+
+def queue_for(largest_frame: int) -> int:
+    """How many frames may wait for a neighbor, or of it: what the protocol needs, and more if they are small."""
+    return max(SHORTEST_QUEUE, min(QUEUE, QUEUE_BYTES // largest_frame))
+
+
+def unresolved_host(address: str) -> str | None:
+    """The host of a tcp address if it is a name that does not resolve here and now."""
+    parts = urlsplit(address)
+    if parts.scheme != "tcp" or parts.hostname is None:
+        return None
+    try:
+        socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
+    except OSError:
+        return parts.hostname
+    return None
+
+
+class Links:
+    """The open sockets of one peer; use it inside a running event loop.
+
+    Args:
+        bind: Where to listen.
+        neighbors: Where each neighbor listens, and where this peer is said to.
+        largest_frame: ZeroMQ cuts off whoever sends more than this many bytes at once.
+        on_frames: Called with what has arrived, one frame or more, and whose key each came with.
+        on_link: Called when something happens to the connection to a neighbor.
+        credentials: The keys that this peer and its neighbors know each other by; None speaks in the clear.
+    """
+
+    def __init__(
+        self,
+        bind: str,
+        neighbors: Mapping[AgentId, str],
+        *,
+        largest_frame: int,
+        on_frames: Callable[[list[bytes], list[AgentId | None]], None],
+        on_link: Callable[[AgentId, LinkEvent], None] = lambda neighbor, event: None,  # noqa: ARG005
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._context = zmq.Context()
+        self._on_frames, self._on_link, self._credentials = on_frames, on_link, credentials
+        self._most_at_once = max(1, min(SPARE_AT_ONCE + 4 * len(neighbors), AT_ONCE_BYTES // largest_frame))
+        self._queue = queue_for(largest_frame)
+        self._largest_frame = largest_frame if credentials is None else largest_frame + SEALED
+        self._door: Door | None = None
+        self._mending: asyncio.TimerHandle | None = None
+        self._inbox: zmq.Socket[bytes] = self._context.socket(zmq.PULL)
+        self._connections = Connections(
+            self._inbox,
+            neighbors,
+            has_keys=credentials is not None,
+            most_unread=(self._queue + 2) * (self._largest_frame + SEALED) + READ_AHEAD,
+        )
+        self._outboxes: dict[AgentId, _Outbox] = {}
+        try:
+            self._listen(bind)
+            for j, address in neighbors.items():
+                self._connect(j, address)
+        except BaseException:
+            self.close(linger=0)
+            raise
+        self._mending = self._loop.call_later(STUCK / 4, self._mend)
+
+    def _listen(self, bind: str) -> None:
+        self._limit(self._inbox, bind)
+        self._inbox.setsockopt(zmq.RCVHWM, self._queue)  # for each connection
+        if self._credentials is not None:
+            self._door = Door(self._context, self._inbox, self._credentials, self._connections)
+        if is_taken(bind):
+            raise ConfigError(f"cannot listen on {bind}: {IN_USE}")
+        try:
+            self._inbox.bind(bind)
+        except zmq.ZMQError as error:
+            raise ConfigError(f"cannot listen on {bind}: {_explain(bind, error)}") from error
+        self._loop.add_reader(self._inbox.fileno(), self.drain)
+        self._loop.call_soon(self._drain_if_open)  # the descriptor speaks up only after a read that found nothing
+
+    def _connect(self, j: AgentId, address: str) -> None:
+        outbox: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
+        outbox.setsockopt(zmq.SNDHWM, self._queue)
+        self._limit(outbox, address)
+        if self._credentials is not None:
+            outbox.curve_serverkey = self._credentials.public_key(j).encode()
+            outbox.curve_publickey = self._credentials.pair.public.encode()
+            outbox.curve_secretkey = self._credentials.pair.secret.encode()
+        outbox.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        outbox.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+        outbox.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)  # the next try looks up the name anew
+        monitor = outbox.get_monitor_socket(_WATCHED)
+        self._outboxes[j] = _Outbox(address, outbox, monitor)
+        self._loop.add_reader(monitor.fileno(), self._watch, j)
+        self._watch(j)  # the same holds here
+        outbox.connect(address)
+
+    def _limit(self, link: "zmq.Socket[bytes]", address: str) -> None:
+        """What holds for every socket, before anything is read."""
+        link.setsockopt(zmq.MAXMSGSIZE, self._largest_frame)
+        link.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        link.setsockopt(zmq.IPV6, "[" in address)
+        _beat(link)
+
+    @property
+    def strangers(self) -> int:
+        """How many connections did not get in."""
+        return self._connections.refused
+
+    def send(self, neighbors: Iterable[AgentId], frame: bytes) -> list[AgentId]:
+        """Queue a frame for some neighbors; returns those whose queue is full, for whom it is dropped."""
+        outboxes, full = self._outboxes, []
+        for j in neighbors:
+            try:
+                _send(outboxes[j].socket, frame, _NOBLOCK)
+            except zmq.Again:
+                full.append(j)
+        return full
+
+    def is_up(self, j: AgentId) -> bool:
+        """Whether a neighbor is connected."""
+        return self._outboxes[j].is_up
+
+    def disconnect(self, j: AgentId) -> None:
+        """Close the socket to one of them."""
+        self._close(self._outboxes.pop(j), linger=0)
+
+    def _close(self, outbox: _Outbox, *, linger: float) -> None:
+        outbox.socket.disable_monitor()
+        self._loop.remove_reader(outbox.monitor.fileno())
+        outbox.monitor.close(linger=0)
+        outbox.socket.close(linger=int(linger * 1000))
+
+    def drain(self) -> None:
+        """Hand over what has arrived."""
+        frames: list[bytes] = []
+        speakers: list[AgentId | None] = []
+        is_quick = self._door is None and self._connections.is_quiet
+        try:
+            if is_quick:
+                self._take(frames)
+            else:
+                self._take_with_care(frames, speakers)
+            self._loop.call_soon(self._drain_if_open)
+        except zmq.Again:
+            pass
+        if frames:
+            self._on_frames(frames, speakers or [None] * len(frames))
+
+    def _take(self, frames: list[bytes]) -> None:
+        """Take what is there, quicker than as frames that know by which connection they came.
+
+        A part of a larger message is taken for a message.
+        """
+        inbox = self._inbox
+        for _ in range(self._most_at_once):
+            frames.append(_receive(inbox, _NOBLOCK))  # noqa: PERF401 - what came before the last stays
+
+    def _take_with_care(self, frames: list[bytes], speakers: list[AgentId | None]) -> None:
+        """Take what is there, and note who says it, and by which connection."""
+        inbox, door, connections = self._inbox, self._door, self._connections
+        for _ in range(self._most_at_once):
+            frame = inbox.recv(_NOBLOCK, False)  # noqa: FBT003 - not copied, so that it keeps its properties
+            speaker = None if door is None else door.speaker_of(frame)
+            if connections.is_whole(frame, speaker):
+                frames.append(frame.bytes)
+                speakers.append(speaker)
+
+    def _drain_if_open(self) -> None:
+        if not self._inbox.closed:
+            self.drain()
+
+    def _watch(self, j: AgentId) -> None:
+        """Pass on what became of the connection to a neighbor."""
+        outbox = self._outboxes[j]
+        while outbox.monitor.poll(0):
+            number = recv_monitor_message(outbox.monitor, zmq.NOBLOCK)["event"]
+            outbox.heard = time.monotonic()
+            event = _EVENTS.get(number, LinkEvent.REFUSED if number & _REFUSED else LinkEvent.DOWN)
+            if event in (LinkEvent.UP, LinkEvent.DOWN):
+                outbox.is_up = event is LinkEvent.UP
+            self._on_link(j, event)
+
+    def _mend(self) -> None:
+        """Make those links anew that ZeroMQ has given up, as it does when the other end does not keep to ZMTP."""
+        now = time.monotonic()
+        self._mending = self._loop.call_later(STUCK / 4, self._mend)
+        for outbox in self._outboxes.values():
+            if not outbox.is_up and now - outbox.heard > STUCK:
+                outbox.heard = now
+                with contextlib.suppress(zmq.ZMQError):  # it has forgotten the address already
+                    outbox.socket.disconnect(outbox.address)
+                outbox.socket.connect(outbox.address)
+
+    def close(self, *, linger: float) -> None:
+        """Close all sockets; frames still queued for a neighbor get `linger` seconds to leave."""
+        if self._mending is not None:
+            self._mending.cancel()
+        for outbox in self._outboxes.values():
+            self._close(outbox, linger=linger)
+        if not self._inbox.closed:
+            self._loop.remove_reader(self._inbox.fileno())
+            self._connections.close()
+            self._inbox.close(linger=0)
+            if self._door is not None:
+                self._door.close()
+        self._context.term()
+
+
+def _beat(link: "zmq.Socket[bytes]") -> None:
+    """Notice a cable that is cut: whoever does not answer heartbeats is disconnected, and connected to again."""
+    link.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+    link.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
+
+
+def is_taken(address: str) -> bool:
+    """Whether somebody listens on an ipc address: ZeroMQ would take its path away from them."""
+    if not address.startswith("ipc://"):
+        return False
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(address.removeprefix("ipc://"))
+        except OSError:  # no such path, or left behind by a killed process
+            return False
+    return True
+
+
+def _explain(address: str, error: zmq.ZMQError) -> str:
+    name = unresolved_host(address)
+    if name is not None:
+        return f"the name {name} does not resolve"
+    if error.errno == errno.EADDRINUSE:
+        return IN_USE
+    if error.errno in (errno.EADDRNOTAVAIL, errno.ENODEV):
+        return "this host has no such address; listen elsewhere with --bind, for instance tcp://0.0.0.0:PORT"
+    return str(error.strerror or error)
