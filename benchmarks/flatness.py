@@ -19,7 +19,7 @@ import msgpack
 import numpy as np
 
 from thanos_peer.peer.status import ask, local_address
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import families, load
 from thanos_peer.topology.render import Draft, render
 

@@ -31,7 +31,7 @@ from peers import Figure, Processes, figure_of, prepared, start_all, topology_wi
 
 from thanos_peer.block import Block, StopWord
 from thanos_peer.protocol.wire import Codec
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import Topology, load
 from thanos_peer.transport.security import KeyPair, new_pair, read_secret, secret_directory, secret_file
 

@@ -15,7 +15,8 @@ import click
 import numpy as np
 
 from thanos_peer.launch.cluster import Cluster, free_ports, prepare, with_ports
-from thanos_peer.storage.results import PeerFiles, load_outcome
+from thanos_peer.storage.outcome import load_outcome
+from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import Topology, families, load
 from thanos_peer.topology.render import Draft, render
 

@@ -16,7 +16,8 @@ from thanos_peer.launch.cluster import free_ports
 from thanos_peer.loadings.findings import facts_of_loadings, findings_of
 from thanos_peer.problem import build
 from thanos_peer.simulate import AgentNetwork
-from thanos_peer.storage.results import PeerFiles, load_outcome
+from thanos_peer.storage.outcome import load_outcome
+from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import Topology, load
 from thanos_peer.topology.sections import is_local
 from thanos_peer.transport.security import make_keys, secret_directory, with_keys, write_secrets

@@ -21,7 +21,7 @@ from own_code.classes import MODULE
 from processes import assert_same_bits, simulated, wait_until, write_topology
 from programs import run
 
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 
 OFFICE = 4  # the host that ssh is called on
 CLIENT = """\

@@ -19,7 +19,7 @@ from processes import (
 )
 
 from thanos_peer.launch.fork_server import LONGEST, Nursery
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 
 NO_THIRD_PEER = """
 import errno, os, sys

@@ -27,7 +27,7 @@ from processes import (
 )
 
 from thanos_peer.launch.cluster import free_ports
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 
 # Peers that take for ever to start; the launcher does not.
 LATE_PEERS = f"import sys, time\ntime.sleep({PATIENCE} if 'nursery' in sys.orig_argv else 0)\n"

@@ -22,7 +22,7 @@ from thanos_peer.problem import build
 from thanos_peer.protocol.wire import DONE, Bye, Hello
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage.checkpoint import CheckpointStore
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 
 
 def start_lost(topology, out, puppet, *options):

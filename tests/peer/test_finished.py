@@ -16,7 +16,7 @@ from processes import (
 from thanos_peer.problem import build
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage.checkpoint import CheckpointStore
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import load
 
 LAST = 60

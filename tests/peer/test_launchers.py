@@ -18,7 +18,7 @@ from processes import (
 )
 from programs import run
 
-from thanos_peer.storage.results import load_outcome
+from thanos_peer.storage.outcome import load_outcome
 
 THANOS_PEER = Path(sys.executable).with_name("thanos-peer")
 

@@ -17,7 +17,7 @@ from thanos_peer.protocol import saving
 from thanos_peer.protocol.wire import Hello
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage.checkpoint import CheckpointStore
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 
 LIAR, HONEST = NEIGHBORS
 DIGEST = stage().instance.topology.digest

@@ -30,7 +30,8 @@ from processes import (
 )
 from strangers import status_of
 
-from thanos_peer.storage.results import PeerFiles, load_outcome
+from thanos_peer.storage.outcome import load_outcome
+from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import load
 
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"

@@ -31,7 +31,8 @@ from thanos_peer.peer.status import ask, local_address
 from thanos_peer.preparation import outline
 from thanos_peer.problem import build
 from thanos_peer.simulate import AgentNetwork
-from thanos_peer.storage.results import PeerFiles, load_outcome
+from thanos_peer.storage.outcome import load_outcome
+from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.trajectory import TrajectoryReader
 from thanos_peer.topology import load
 

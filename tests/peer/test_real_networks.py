@@ -18,7 +18,7 @@ from uneven import leading, raw_with_parts, real_samples, split, standardised
 
 from thanos_peer import load_result
 from thanos_peer.problem import build
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import load
 
 D, P, SIGMA = 8, 2, 0.5

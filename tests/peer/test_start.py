@@ -28,7 +28,7 @@ from processes import (
 from puppets import puppets_around
 
 from thanos_peer.protocol.wire import VERSION, Bye
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 
 
 def start_and_wait(*arguments, timeout=60, **environment):

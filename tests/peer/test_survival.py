@@ -29,7 +29,8 @@ from thanos_peer.launch.cluster import free_ports
 from thanos_peer.problem import build
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage.checkpoint import CheckpointStore
-from thanos_peer.storage.results import PeerFiles, load_outcome
+from thanos_peer.storage.outcome import load_outcome
+from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import load
 
 LONG = 4000  # rounds: more than pass while a peer is held back

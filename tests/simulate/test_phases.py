@@ -20,7 +20,7 @@ from thanos_peer.errors import ConfigError, DataFileError, OwnCodeError
 from thanos_peer.phases import Found
 from thanos_peer.problem import Instance, build, share_of
 from thanos_peer.simulate import AgentNetwork, StackedNetwork, measure
-from thanos_peer.storage.results import explained
+from thanos_peer.storage.summary import explained
 from thanos_peer.topology import load
 
 N = 5

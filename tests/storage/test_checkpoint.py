@@ -29,7 +29,7 @@ from thanos_peer.protocol.wire import Bye
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage import checkpoint
 from thanos_peer.storage.checkpoint import CheckpointStore
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 
 PAIR = make_topology(family="path", d=2, n=2, p=1)
 FLOATS = st.floats(width=64)

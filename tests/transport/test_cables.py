@@ -16,7 +16,7 @@ from processes import (
     write_topology,
 )
 
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.trajectory import record_type
 
 ROUNDS = 2000  # many more than pass between two faults

@@ -23,7 +23,7 @@ from thanos_peer.block import PAIR, Block
 from thanos_peer.preparation import outline
 from thanos_peer.protocol.traffic import EdgeCounters, Traffic
 from thanos_peer.protocol.wire import Codec
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import load
 
 NEIGHBORS = (2, 5, 9)

@@ -12,7 +12,7 @@ from thanos_peer.launch.chaos import KINDS, Chaos, draw_faults
 from thanos_peer.launch.cluster import Cluster, free_ports, prepare
 from thanos_peer.launch.proxy import Proxies
 from thanos_peer.problem import build
-from thanos_peer.storage.results import RunDirectory
+from thanos_peer.storage.run_directory import RunDirectory
 from thanos_peer.topology import load
 
 

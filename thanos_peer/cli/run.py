@@ -23,7 +23,9 @@ from thanos_peer.preparation import outline
 from thanos_peer.problem import Instance, build
 from thanos_peer.simulate import AgentNetwork, Ending, measure
 from thanos_peer.simulate.network import Glimpse
-from thanos_peer.storage.results import NetworkOutcome, RunDirectory, Summary, has_outcome, load_outcome, summarize
+from thanos_peer.storage.outcome import NetworkOutcome, has_outcome, load_outcome
+from thanos_peer.storage.run_directory import RunDirectory
+from thanos_peer.storage.summary import Summary, summarize
 from thanos_peer.topology import Topology, load
 
 LOOK = 0.1  # seconds between two looks at the peers

@@ -17,7 +17,8 @@ from thanos_peer.cli.start import ALLOW_CODE
 from thanos_peer.preparation import outline
 from thanos_peer.problem import Instance, build
 from thanos_peer.simulate import AgentNetwork, Ending, Network, StackedNetwork, ending_of, measure, prepare, run
-from thanos_peer.storage.results import RunDirectory, summarize
+from thanos_peer.storage.run_directory import RunDirectory
+from thanos_peer.storage.summary import summarize
 from thanos_peer.topology import load
 
 ENGINES: dict[str, Callable[[Instance], Network]] = {"agents": AgentNetwork, "stacked": StackedNetwork}

@@ -9,7 +9,7 @@ from thanos_peer.compare.runs import OnRound, Trace, finished
 from thanos_peer.compare.trials import Trial
 from thanos_peer.launch.cluster import Cluster, free_ports, prepare
 from thanos_peer.problem import Instance, build
-from thanos_peer.storage.results import load_outcome
+from thanos_peer.storage.outcome import load_outcome
 
 LOOK = 0.02  # seconds between two looks at what the peers have recorded
 

@@ -16,7 +16,8 @@ from thanos_peer.errors import DivergenceError, ThanosPeerError
 from thanos_peer.phases import Plan
 from thanos_peer.problem import Instance, build
 from thanos_peer.simulate import StackedNetwork, measure
-from thanos_peer.storage.results import FEASIBLE, Outcome, Summary, summarize
+from thanos_peer.storage.outcome import Outcome
+from thanos_peer.storage.summary import FEASIBLE, Summary, summarize
 
 CENTRAL_ITERATIONS = 3000
 CENTRAL_TOLERANCE = 1e-10  # of the certified residual

@@ -12,7 +12,7 @@ from shlex import quote
 from thanos_peer.deploy.enclosures import NOTHING, Enclosures
 from thanos_peer.deploy.restarts import LASTING, MOST_RESTARTS, RESTART_WINDOW
 from thanos_peer.errors import ConfigError
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import Topology
 from thanos_peer.topology.sections import Peer, is_local
 from thanos_peer.transport.security import secret_directory, secret_file

@@ -19,7 +19,7 @@ from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError, PeerFailedError
 from thanos_peer.launch.fork_server import Nursery, Offspring
 from thanos_peer.peer.status import ask, local_address
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.trajectory import TrajectoryReader
 from thanos_peer.topology import Topology
 from thanos_peer.transport.security import (

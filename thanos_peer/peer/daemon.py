@@ -33,7 +33,7 @@ from thanos_peer.protocol.waiting import Patience
 from thanos_peer.protocol.wire import DONE, SPENT, Bye
 from thanos_peer.samples import features_digest
 from thanos_peer.storage.checkpoint import CheckpointStore, checkpoints_in, latest_epoch_in
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.trajectory import TrajectoryWriter
 from thanos_peer.topology import Topology
 from thanos_peer.topology.data import features_of

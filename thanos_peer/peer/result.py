@@ -9,7 +9,7 @@ from pathlib import Path
 from thanos_peer.errors import CheckpointError
 from thanos_peer.loadings.findings import findings_of
 from thanos_peer.peer.peer import Peer
-from thanos_peer.storage.results import PeerFiles
+from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import Topology
 
 log = logging.getLogger("thanos_peer")

@@ -11,7 +11,7 @@ from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError
 from thanos_peer.problem import Instance, build
 from thanos_peer.report.reading import Run
-from thanos_peer.storage.results import explained
+from thanos_peer.storage.summary import explained
 
 STEPS = 80  # points of a curve, at most
 LARGEST_DATA = 10_000_000  # numbers in all samples together; more is not made for one curve

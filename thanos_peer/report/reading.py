@@ -14,7 +14,8 @@ from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError, DataFileError
 from thanos_peer.loadings import load_result
 from thanos_peer.samples.npy import load_arrays
-from thanos_peer.storage.results import PeerFiles, Summary
+from thanos_peer.storage.peer_files import PeerFiles
+from thanos_peer.storage.summary import Summary
 from thanos_peer.topology import Topology, load
 
 COLUMNS = ("round", "objective", "feasibility", "consensus", "gradient", "prox_gap", "infeasibility", "epsilon")

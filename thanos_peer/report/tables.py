@@ -8,7 +8,7 @@ from thanos_peer.block import Matrix
 from thanos_peer.preparation import outline
 from thanos_peer.report.html import Html, element, join
 from thanos_peer.report.reading import Run
-from thanos_peer.storage.results import Summary
+from thanos_peer.storage.summary import Summary
 from thanos_peer.topology import Topology
 
 Number = float | int

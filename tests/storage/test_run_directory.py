@@ -13,7 +13,8 @@ from thanos_peer import __version__
 from thanos_peer.errors import ConfigError
 from thanos_peer.problem import build
 from thanos_peer.simulate import StackedNetwork, run
-from thanos_peer.storage.results import RunDirectory, cells_of, summarize
+from thanos_peer.storage.run_directory import RunDirectory, cells_of
+from thanos_peer.storage.summary import summarize
 from thanos_peer.topology import families, load
 from thanos_peer.topology.render import Draft, render
 from thanos_peer.transport.security import make_keys, with_keys

@@ -1,0 +1,88 @@
+"""What the peers of a network have left behind, all together."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from thanos_peer.block import Matrix
+from thanos_peer.convergence import have_all
+from thanos_peer.errors import ConfigError
+from thanos_peer.loadings.files import read_facts, read_matrices
+from thanos_peer.simulate import Ended, Glimpse
+from thanos_peer.storage.peer_files import PeerFiles
+from thanos_peer.topology import Topology
+
+
+class Outcome(Glimpse, Ended, Protocol):
+    """What a summary is made from: a finished network, simulated or real."""
+
+    @property
+    def sparse(self) -> Matrix:
+        """All X_i with exact zeros, (d, n, p)."""
+
+
+@dataclass(frozen=True)
+class NetworkOutcome:
+    """What the peers of a network run left behind; D only of methods that track gradients."""
+
+    X: Matrix
+    sparse: Matrix
+    D: Matrix | None
+    eta: Matrix
+    overall: float | None
+    rounds: tuple[int, ...]
+    rounds_by_phase: Mapping[str, int]
+    phases_cut_short: Sequence[str]
+    seconds: float
+    is_done: bool
+    is_below_tolerance: bool
+    has_converged: bool | None
+    starts: int | None = None
+
+    @property
+    def k(self) -> int:
+        """The last round; the earliest one where peers were stopped at different ones."""
+        return min(self.rounds)
+
+
+def has_outcome(out: Path, topology: Topology) -> bool:
+    """Whether every peer of a network run has left its result."""
+    return all(PeerFiles(out, topology, i).facts.exists() for i in range(topology.d))
+
+
+def load_outcome(out: Path, topology: Topology) -> NetworkOutcome:
+    """Read what the peers of a network run wrote.
+
+    Raises:
+        ConfigError: A peer has left nothing.
+        DataFileError: What it has left is damaged, or of another shape.
+    """
+    files = [PeerFiles(out, topology, i) for i in range(topology.d)]
+    absent = [str(file.facts) for file in files if not file.facts.exists()]
+    if absent:
+        raise ConfigError(f"{len(absent)} of {topology.d} peers left no result, among them {absent[0]}")
+    facts = [read_facts(file.facts) for file in files]
+    shape = (topology.problem.n, topology.problem.p)
+    matrices = [read_matrices(file.result, shape) for file in files]
+    trackers = [D for _, _, D in matrices if D is not None]
+    return NetworkOutcome(
+        X=np.array([X for X, _, _ in matrices]),
+        sparse=np.array([sparse for _, sparse, _ in matrices]),
+        D=np.array(trackers) if len(trackers) == len(files) else None,
+        eta=np.array([fact.eta for fact in facts]),
+        overall=facts[0].overall,
+        rounds=tuple(fact.round for fact in facts),
+        rounds_by_phase=min(
+            (fact.rounds_by_phase or {topology.method: fact.round} for fact in facts),
+            key=lambda rounds: sum(rounds.values()),
+        ),
+        phases_cut_short=facts[0].phases_cut_short,
+        seconds=max(fact.seconds for fact in facts),
+        is_done=all(fact.is_done for fact in facts),
+        is_below_tolerance=all(fact.ending == "tolerance" for fact in facts),
+        has_converged=have_all([fact.has_converged for fact in facts]),
+        starts=facts[0].starts,
+    )

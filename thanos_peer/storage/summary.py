@@ -1,0 +1,181 @@
+"""The result of a run in numbers and in words."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from thanos_peer.algorithm.reference import TARGET, Reference
+from thanos_peer.algorithm.stiefel import infeasibility, orthonormal_basis, polar
+from thanos_peer.block import Matrix
+from thanos_peer.convergence import Convergence, judge
+from thanos_peer.problem import Instance
+from thanos_peer.simulate import Row, ending_of
+from thanos_peer.storage.outcome import Outcome
+
+FEASIBLE = 1e-9  # a sparse answer that is nearer to the manifold than this is what is judged
+OF_THE_LAST_ROW = ("objective", "feasibility", "consensus", "sigma", "distance", "aligned_distance", "gap")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The result of a run in numbers. X is the mean of all agents' X_i moved to the manifold.
+
+    The variance explained is known for sparse PCA only. `rounds` are those of the phase that minimises;
+    messages and bytes are of all phases.
+    """
+
+    name: str
+    digest: str
+    ending: str
+    rounds: int
+    seconds: float
+    agents: int
+    objective: float
+    variance_explained: float | None
+    sparse_variance_explained: float | None
+    nonzeros: int
+    entries: int
+    nonzero_rows: int
+    rows: int
+    feasibility: float
+    consensus: float
+    epsilon: float
+    sigma: float | None
+    residual: float
+    tolerance: float
+    messages: int
+    payload_bytes: int
+    has_converged: bool = False
+    verdict: str = ""
+    relative_to: str = "||A||^2"
+    reference_residual: float | None = None
+    distance: float | None = None
+    aligned_distance: float | None = None
+    gap: float | None = None
+    rounds_by_phase: dict[str, int] = field(default_factory=dict)
+    phases_cut_short: list[str] = field(default_factory=list)
+
+    def in_words(self) -> str:
+        """A few lines for a person."""
+        lines = [
+            f"{self.name}: {self.agents} agents, {self.rounds} rounds in {self.seconds:.1f} s; {self.ending}.",
+            f"  objective           {self.objective:.9g}",
+            *self._words_on_variance(),
+            f"  non-zeros           {self.nonzeros} of {self.entries}, in {self.nonzero_rows} of {self.rows} rows"
+            + ("" if self.nonzeros else ": mu is too large for this sigma"),
+            f"  feasibility         {self.feasibility:.2e}  (mean of ||X_i'X_i - I||)",
+            f"  consensus           {self.consensus:.2e}  (largest ||X_i - mean||)",
+            f"  residual            {self.residual:.2e} of the non-smooth problem, relative to {self.relative_to}",
+            f"  verdict             {self.verdict}",
+            *self._words_on_phases(),
+            f"  traffic             {self.messages:,} messages, {self.payload_bytes:,} bytes in them",
+        ]
+        return "\n".join(lines + self._words_on_reference())
+
+    def _words_on_phases(self) -> list[str]:
+        if len(self.rounds_by_phase) < 2:
+            return []
+        phases = ", ".join(f"{name} {rounds}" for name, rounds in self.rounds_by_phase.items())
+        cut = "".join(f"; {name} was cut short by its max_rounds" for name in self.phases_cut_short)
+        return [f"  rounds by phase     {phases}{cut}"]
+
+    def _words_on_variance(self) -> list[str]:
+        if self.variance_explained is None:
+            return []
+        return [
+            f"  variance explained  {self.variance_explained:.2%} (sparse: {self.sparse_variance_explained:.2%})"
+        ]
+
+    def _words_on_reference(self) -> list[str]:
+        if self.reference_residual is None:
+            return []
+        note = "" if self.reference_residual < TARGET else "  (NOT below 1e-10: take the distances with care)"
+        return [
+            f"  reference X*        residual {self.reference_residual:.1e}{note}",
+            f"  distance to X*      {self.distance:.3e}, after the best alignment {self.aligned_distance:.3e}",
+            f"  objective gap       {self.gap:+.3e}",
+        ]
+
+
+def summarize(
+    network: Outcome, instance: Instance, row: Row, *, seconds: float, reference: Reference | None = None
+) -> Summary:
+    """Sum up a run that ended with `row`."""
+    topology, rounds = instance.topology, network.rounds_by_phase
+    measured = instance.divided_by(network.overall)
+    judged, residual = _judged(network, measured)
+    convergence = _convergence(network, measured, judged, residual)
+    return Summary(
+        name=topology.name,
+        digest=topology.digest,
+        ending=ending_of(network).value,
+        rounds=row.round,
+        seconds=seconds,
+        agents=topology.d,
+        epsilon=row.stationarity.epsilon,
+        residual=residual,
+        tolerance=topology.tolerance,
+        has_converged=bool(convergence.has_converged),
+        verdict=convergence.words,
+        relative_to=measured.unit_in_words,
+        messages=sum(rounds.values()) * topology.messages_per_round,
+        payload_bytes=sum(phase.payload(rounds.get(phase.name, 0)) for phase in instance.plan(0).phases),
+        reference_residual=None if reference is None else reference.residual,
+        rounds_by_phase=dict(rounds),
+        phases_cut_short=list(network.phases_cut_short),
+        **{name: getattr(row, name) for name in OF_THE_LAST_ROW},
+        **_sparsity(network.sparse.mean(axis=0)),
+        **_variance(network, instance),
+    )
+
+
+def _judged(network: Outcome, instance: Instance) -> tuple[Matrix, float]:
+    """The answer that is judged, and its residual: the sparse one, if it is feasible."""
+    sparse = network.sparse.mean(axis=0)  # zero where all are
+    is_sparse = bool(infeasibility(sparse) < FEASIBLE)
+    is_strict = is_sparse and bool((network.sparse == network.sparse[0]).all())
+    judged = sparse if is_sparse else polar(network.X.mean(axis=0))
+    residual = instance.residual(judged, is_strict=is_strict)
+    if "verdict" in network.rounds_by_phase and not is_sparse:
+        residual = max(residual, float(infeasibility(sparse)))
+    return judged, residual
+
+
+def _sparsity(sparse: Matrix) -> dict[str, int]:
+    return {
+        "nonzeros": int(np.count_nonzero(sparse)),
+        "entries": sparse.size,
+        "nonzero_rows": int(np.count_nonzero(sparse.any(axis=1))),
+        "rows": sparse.shape[0],
+    }
+
+
+def _variance(network: Outcome, instance: Instance) -> dict[str, Any]:
+    """The variance that the common answer explains; known for sparse PCA only."""
+    X, sparse = network.X.mean(axis=0), network.sparse.mean(axis=0)
+    return {
+        "variance_explained": explained(instance, polar(X)) if instance.is_pca else None,
+        "sparse_variance_explained": explained(instance, orthonormal_basis(sparse)) if instance.is_pca else None,
+    }
+
+
+def _convergence(network: Outcome, instance: Instance, X: Matrix, residual: float) -> Convergence:
+    """What may be said by somebody who sees all agents; what they themselves deny is not said."""
+    found = judge(
+        instance.topology,
+        residual,
+        instance.weakest(X),
+        is_below_tolerance=network.is_below_tolerance,
+        rounds=network.k,
+        starts=network.starts,
+    )
+    if found.has_converged and network.has_converged is False:
+        words = f"not converged: a peer denies it, as its .json file says; of all peers together: {found.words}"
+        return Convergence(words, has_converged=False)
+    return found
+
+
+def explained(instance: Instance, X: Matrix) -> float:
+    """The share of ||A||_F^2 that lies in the span of the orthonormal columns of X."""
+    return -2 * instance.pooled.value(X) / instance.pooled.variance() + 0.0  # not -0.0, where X is zero
