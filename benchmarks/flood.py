@@ -33,7 +33,7 @@ from thanos_peer.block import Block, StopWord
 from thanos_peer.protocol.wire import Codec
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import Topology, load
-from thanos_peer.transport.security import KeyPair, new_pair, read_secret, secret_directory, secret_file
+from thanos_peer.transport.keys import KeyPair, new_pair, read_secret, secret_directory, secret_file
 
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized

@@ -14,10 +14,11 @@ from typing import TypeAlias
 import click
 import numpy as np
 
-from thanos_peer.launch.cluster import Cluster, free_ports, prepare, with_ports
+from thanos_peer.launch.cluster import Cluster, free_ports, prepare
 from thanos_peer.storage.outcome import load_outcome
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import Topology, families, load
+from thanos_peer.topology.editing import with_ports
 from thanos_peer.topology.render import Draft, render
 
 MOST_SECONDS = 600

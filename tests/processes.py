@@ -19,8 +19,9 @@ from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage.outcome import load_outcome
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import Topology, load
+from thanos_peer.topology.editing import with_public_keys
 from thanos_peer.topology.sections import is_local
-from thanos_peer.transport.security import make_keys, secret_directory, with_keys, write_secrets
+from thanos_peer.transport.keys import make_keys, public_keys, secret_directory, write_secrets
 
 PATIENCE = 120.0
 
@@ -65,7 +66,7 @@ def give_keys(topology: Topology) -> Topology:
     """The same file with keys for all peers, their secrets beside it."""
     keys = make_keys(topology)
     write_secrets(secret_directory(topology.file), keys)
-    return with_keys(topology, topology.file, keys)
+    return with_public_keys(topology, topology.file, public_keys(keys))
 
 
 def command(*arguments):

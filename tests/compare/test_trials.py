@@ -10,7 +10,7 @@ from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.compare.trials import JUDGE, Request, contenders, judge_topology, parse_values, trials
 from thanos_peer.errors import ConfigError, TopologyError
 from thanos_peer.topology import load
-from thanos_peer.topology.anchor import anchored
+from thanos_peer.topology.editing import anchored
 
 SMALL = Path(__file__).parents[2] / "topologies" / "small.toml"
 

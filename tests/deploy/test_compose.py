@@ -21,7 +21,7 @@ from programs import run
 
 from thanos_peer.deploy.containers import IMAGE, memory_of
 from thanos_peer.topology import load
-from thanos_peer.transport.security import credentials_of, secret_directory, secret_file
+from thanos_peer.transport.keys import credentials_of, secret_directory, secret_file
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,8 +16,9 @@ from thanos_peer.simulate import StackedNetwork, run
 from thanos_peer.storage.run_directory import RunDirectory, cells_of
 from thanos_peer.storage.summary import summarize
 from thanos_peer.topology import families, load
+from thanos_peer.topology.editing import with_public_keys
 from thanos_peer.topology.render import Draft, render
-from thanos_peer.transport.security import make_keys, with_keys
+from thanos_peer.transport.keys import make_keys, public_keys
 
 ROUNDS, D, N, P, MU, SIGMA = 40, 12, 8, 2, 0.2, 0.5
 
@@ -89,7 +90,7 @@ def test_data_files_beside_the_topology_are_found_from_its_copy(tmp_path, has_ke
     (tmp_path / "net.toml").write_text(tomlkit.dumps(raw_with_parts(tmp_path, [np.eye(3)[:2]] * 2, "path")))
     topology = load(tmp_path / "net.toml")
     if has_keys:
-        topology = with_keys(topology, topology.file, make_keys(topology))
+        topology = with_public_keys(topology, topology.file, public_keys(make_keys(topology)))
     with RunDirectory(tmp_path / "out" / "run", topology, engine="network") as directory:
         copy = load(directory.path / "topology.toml")
     assert (copy.digest, copy.has_keys) == (topology.digest, has_keys)

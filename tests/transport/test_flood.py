@@ -28,8 +28,8 @@ from zmq.utils.monitor import recv_monitor_message
 from thanos_peer.transport import connections
 from thanos_peer.transport import links as links_module
 from thanos_peer.transport.connections import MOST_LINKS, MOST_STRANGERS, STRANGERS_BYTES
+from thanos_peer.transport.keys import credentials_of
 from thanos_peer.transport.links import HANDSHAKE_MS, QUEUE, QUEUE_BYTES, SEALED, SHORTEST_QUEUE, Links, queue_for
-from thanos_peer.transport.security import credentials_of
 
 ROOT = Path(__file__).parents[2]
 # A whole greeting of ZMTP 3.1 with CURVE; what should follow it is a HELLO.

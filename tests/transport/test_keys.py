@@ -15,10 +15,9 @@ from peer.test_start import one_line_error, start_and_wait
 from processes import assert_same_bits, ended_afterwards, free_ports, said, start_peer, write_topology
 
 from thanos_peer.errors import ConfigError
-from thanos_peer.topology import load
+from thanos_peer.topology import editing, load
 from thanos_peer.topology.sections import IN_THE_CLEAR
-from thanos_peer.transport import security
-from thanos_peer.transport.security import credentials_of, new_pair, read_secret, secret_directory, write_secret
+from thanos_peer.transport.keys import credentials_of, new_pair, read_secret, secret_directory, write_secret
 
 SHIPPED = sorted(Path(__file__).parents[2].joinpath("topologies").glob("*.toml"))
 
@@ -180,7 +179,7 @@ def test_keys_that_have_changed_are_not_said_to_have_stayed_if_the_last_flush_fa
         raise OSError(errno.EIO, "Input/output error", str(path))
 
     topology = write_topology(tmp_path / "net.toml", "path", 2, has_keys=has_keys)
-    monkeypatch.setattr(security, "flush_directory", fail)  # what follows when the file is in its place
+    monkeypatch.setattr(editing, "flush_directory", fail)  # what follows when the file is in its place
     said = call("keys", "new", "--all", "--replace", topology.file, code=3).output
     kept, new = secret_directory(topology.file) / ".old", load(topology.file)
     assert said.startswith(f"Error: the keys of {topology.file} have changed, but {tmp_path}: Input/output error;")

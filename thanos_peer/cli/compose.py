@@ -35,7 +35,7 @@ from thanos_peer.deploy.enclosures import enclosures_of
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology import Topology, load
 from thanos_peer.transport.key_change import change_keys
-from thanos_peer.transport.security import secret_directory, secret_file
+from thanos_peer.transport.keys import secret_directory, secret_file
 
 IMAGE_OPTION = click.option(
     "--image",

@@ -9,7 +9,7 @@ from thanos_peer.cli.paths import PATH
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology import load
 from thanos_peer.transport.key_change import change_keys
-from thanos_peer.transport.security import make_keys, new_pair, read_secret, secret_directory, write_secret
+from thanos_peer.transport.keys import make_keys, new_pair, read_secret, secret_directory, write_secret
 
 
 @click.group("keys")

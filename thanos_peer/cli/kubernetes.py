@@ -18,7 +18,8 @@ from thanos_peer.deploy.enclosures import Enclosures, enclosures_of
 from thanos_peer.deploy.kubernetes import manifests, name_of, pod_of, removal_of, secrets
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology import Topology, load
-from thanos_peer.transport.security import SECRET_MODE, KeyPair, with_keys
+from thanos_peer.topology.editing import with_public_keys
+from thanos_peer.transport.keys import SECRET_MODE, KeyPair, public_keys
 
 
 @click.command("kubernetes")
@@ -88,7 +89,7 @@ def _moved(
         enclose(Path(place), enclosures)
         moved = relocated(topology, Path(place, file.name), lambda agent: pod_of(topology, agent))
         if keys:
-            moved = with_keys(moved, moved.file, keys)
+            moved = with_public_keys(moved, moved.file, public_keys(keys))
         return replace(moved, file=file), moved.file.read_text(encoding="utf-8")
 
 

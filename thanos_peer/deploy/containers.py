@@ -14,7 +14,8 @@ from thanos_peer.errors import ConfigError
 from thanos_peer.samples import named, open_table
 from thanos_peer.samples.table import CHUNK_ENTRIES
 from thanos_peer.topology import Topology
-from thanos_peer.transport.security import KeyPair, credentials_of, make_keys, rewritten, tables_of
+from thanos_peer.topology.editing import rewritten, tables_of
+from thanos_peer.transport.keys import KeyPair, credentials_of, make_keys
 
 IMAGE = f"thanos-peer:{__version__}"
 IMAGE_USER = 10001  # the image's own

@@ -15,7 +15,7 @@ from thanos_peer.errors import ConfigError
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import Topology
 from thanos_peer.topology.sections import Peer, is_local
-from thanos_peer.transport.security import secret_directory, secret_file
+from thanos_peer.transport.keys import secret_directory, secret_file
 
 STEPS = {
     "copy": "copy there",

@@ -20,7 +20,7 @@ from thanos_peer.deploy.enclosures import DIRECTORY, Enclosures
 from thanos_peer.deploy.yaml import Text, to_yaml
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology import Topology
-from thanos_peer.transport.security import KeyPair
+from thanos_peer.transport.keys import KeyPair
 
 LARGEST_CONFIG = 1_000_000  # bytes: a ConfigMap holds a MiB
 LONGEST_NAME = 40

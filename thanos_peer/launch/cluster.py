@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-import tomlkit
 
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError, PeerFailedError
@@ -22,14 +21,13 @@ from thanos_peer.peer.status import ask, local_address
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.trajectory import TrajectoryReader
 from thanos_peer.topology import Topology
-from thanos_peer.transport.security import (
+from thanos_peer.topology.editing import with_ports, with_public_keys
+from thanos_peer.transport.keys import (
     credentials_of,
     make_keys,
-    rewritten,
+    public_keys,
     secret_directory,
     secret_file,
-    tables_of,
-    with_keys,
     write_secrets,
 )
 
@@ -72,29 +70,6 @@ def _keep(port: socket.socket) -> None:
         there.recv(1)
 
 
-def with_ports(
-    topology: Topology, file: Path, ports: Sequence[int], binds: Sequence[int] | None = None
-) -> Topology:
-    """The same topology in a new file, with every peer at a port of this machine.
-
-    Args:
-        topology: Whose peers they are.
-        file: The new file.
-        ports: Where each peer is reached.
-        binds: Where each peer listens, if that is another port.
-    """
-
-    def move(document: tomlkit.TOMLDocument) -> None:
-        for peer in tables_of(document):
-            i = int(peer["id"])
-            peer["address"] = f"tcp://127.0.0.1:{ports[i]}"
-            peer.pop("bind", None)
-            if binds is not None:
-                peer["bind"] = f"tcp://127.0.0.1:{binds[i]}"
-
-    return rewritten(topology, file, move)
-
-
 def prepare(
     topology: Topology,
     file: Path,
@@ -119,7 +94,7 @@ def prepare(
     if not topology.has_keys and makes_keys:
         keys = make_keys(topology)
         write_secrets(directory, keys)
-        topology = with_keys(topology, file, keys)
+        topology = with_public_keys(topology, file, public_keys(keys))
     if ports is not None:
         topology = with_ports(topology, file, ports, binds)
     for i in range(topology.d if topology.has_keys else 0):

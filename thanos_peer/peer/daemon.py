@@ -38,7 +38,7 @@ from thanos_peer.storage.trajectory import TrajectoryWriter
 from thanos_peer.topology import Topology
 from thanos_peer.topology.data import features_of
 from thanos_peer.transport.authenticator import allow_many_files
-from thanos_peer.transport.security import Credentials, check_in_the_clear, credentials_of
+from thanos_peer.transport.keys import Credentials, check_in_the_clear, credentials_of
 
 log = logging.getLogger("thanos_peer")
 

@@ -8,8 +8,8 @@ from thanos_peer.block import AgentId
 from thanos_peer.errors import ConfigError
 from thanos_peer.protocol.wire import Bye, Codec
 from thanos_peer.topology import Topology
+from thanos_peer.transport.keys import Credentials
 from thanos_peer.transport.links import Links
-from thanos_peer.transport.security import Credentials
 
 log = logging.getLogger("thanos_peer")
 

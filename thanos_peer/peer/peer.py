@@ -40,8 +40,8 @@ from thanos_peer.protocol.stages import Stage
 from thanos_peer.protocol.wire import Codec
 from thanos_peer.storage.checkpoint import CheckpointStore
 from thanos_peer.topology import Topology
+from thanos_peer.transport.keys import Credentials
 from thanos_peer.transport.links import Links, unresolved_host
-from thanos_peer.transport.security import Credentials
 
 log = logging.getLogger("thanos_peer")
 

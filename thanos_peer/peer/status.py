@@ -6,7 +6,7 @@ way. Answers are not encrypted. Rules:
 
 1. On local sockets the peer's own user is answered, and root, and nobody else.
 2. Any other address is one of its own host too, unless the topology file says otherwise in words
-   (`security.check_in_the_clear`).
+   (`keys.check_in_the_clear`).
 3. There are MOST_ANSWERS connections at a time, for PATIENCE seconds each; others wait in the kernel's queue. When
    files run out, the peer goes on and answers later.
 """

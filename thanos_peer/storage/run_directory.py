@@ -36,8 +36,8 @@ from thanos_peer.simulate import Network, Row
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.summary import Summary
 from thanos_peer.topology import Topology
-from thanos_peer.topology.anchor import anchored
 from thanos_peer.topology.data import features_of
+from thanos_peer.topology.editing import anchored
 
 
 def cells_of(row: Row) -> dict[str, float | int | None]:

@@ -16,7 +16,7 @@ from zmq.utils import z85
 
 from thanos_peer.block import AgentId
 from thanos_peer.transport.connections import MOST_AT_ONCE, Connections
-from thanos_peer.transport.security import Credentials
+from thanos_peer.transport.keys import Credentials
 
 log = logging.getLogger("thanos_peer")
 

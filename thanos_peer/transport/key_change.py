@@ -15,12 +15,13 @@ from thanos_peer.block import AgentId
 from thanos_peer.durable import flush_directory
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology import Topology
-from thanos_peer.transport.security import (
+from thanos_peer.topology.editing import with_public_keys
+from thanos_peer.transport.keys import (
     DIRECTORY_MODE,
     KeyPair,
+    public_keys,
     secret_directory,
     secret_file,
-    with_keys,
     write_secrets,
 )
 
@@ -83,7 +84,7 @@ def _exchange(topology: Topology, keys: Mapping[AgentId, KeyPair], staged: Path,
                 _move(place, secret_file(kept, agent), moved)
             _move(secret_file(staged, agent), place, moved)
         flush_directory(staged.parent)  # their names come before the file that counts on them
-        return with_keys(topology, topology.file, keys)
+        return with_public_keys(topology, topology.file, public_keys(keys))
     except BaseException as error:
         if topology.file.read_bytes() == before:
             for source, target in reversed(moved):

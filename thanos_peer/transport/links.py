@@ -24,7 +24,7 @@ from thanos_peer.errors import ConfigError
 from thanos_peer.protocol.neighbor import LinkEvent
 from thanos_peer.transport.authenticator import Door
 from thanos_peer.transport.connections import Connections
-from thanos_peer.transport.security import Credentials
+from thanos_peer.transport.keys import Credentials
 
 SPARE_AT_ONCE = (
     64  # frames per callback besides a few of each neighbor: a flood cannot keep the rounds from going on

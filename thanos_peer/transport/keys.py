@@ -3,29 +3,25 @@
 Every peer has a CURVE pair. The public half stands in the topology file, the secret one in a file on the peer's
 own host that nobody else may read. Rules:
 
-1. With keys in the topology, every link is encrypted, and only the peer's own neighbors get in (`door.py`).
+1. With keys in the topology, every link is encrypted, and only the peer's own neighbors get in
+   (`authenticator.py`).
 2. Without keys, a peer listens and sends where its own host alone reaches it, unless the topology says otherwise
    in words; then every start warns, whatever else is logged.
 3. Nothing falls back: what is missing or does not match is an error before any socket is opened.
 """
 
-import contextlib
 import logging
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import tomlkit
 import zmq
 
 from thanos_peer.block import AgentId
-from thanos_peer.durable import flush_directory
 from thanos_peer.errors import ConfigError
-from thanos_peer.topology import Topology, load
-from thanos_peer.topology.anchor import anchored
+from thanos_peer.topology import Topology
 from thanos_peer.topology.sections import IN_THE_CLEAR, check_key, is_local
 
 log = logging.getLogger("thanos_peer")
@@ -71,6 +67,11 @@ def new_pair() -> KeyPair:
 def make_keys(topology: Topology) -> dict[AgentId, KeyPair]:
     """A new pair for every peer of a topology."""
     return {peer.id: new_pair() for peer in topology.peers}
+
+
+def public_keys(keys: Mapping[AgentId, KeyPair]) -> dict[AgentId, str]:
+    """The public halves of some pairs, for the topology file."""
+    return {agent: pair.public for agent, pair in keys.items()}
 
 
 def secret_directory(file: Path) -> Path:
@@ -205,62 +206,6 @@ def check_in_the_clear(topology: Topology, agent: AgentId, bind: str, status: st
 def _warn_in_any_case(text: str) -> None:
     """Log a warning, even if warnings are not to be logged."""
     log.handle(log.makeRecord(log.name, logging.WARNING, __file__, 0, text, (), None))
-
-
-def rewritten(topology: Topology, file: Path, change: Callable[[tomlkit.TOMLDocument], None]) -> Topology:
-    """The same topology in a file of its own, or changed where it is; comments and all the rest stay.
-
-    The new text is checked before it takes the place of whatever is there.
-
-    Args:
-        topology: As it was read.
-        file: Where the changed one goes; paths of data files and of the start go along.
-        change: Changes it in place.
-    """
-    is_moved = file.parent.resolve() != topology.directory.resolve()
-    document = anchored(topology) if is_moved else tomlkit.parse(topology.file.read_text(encoding="utf-8"))
-    change(document)
-    draft = file.with_name(f".{file.name}.new")
-    try:
-        with draft.open("w", encoding="utf-8") as text:
-            text.write(tomlkit.dumps(document))
-            text.flush()
-            os.fsync(text.fileno())
-        changed = load(draft, data_of=())
-        if changed.digest != topology.digest:
-            raise ConfigError(f"{topology.file} cannot be edited without changing its meaning; do it by hand")
-        if file.exists():
-            draft.chmod(stat.S_IMODE(file.stat().st_mode))
-        draft.replace(file)
-        flush_directory(file.parent)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            draft.unlink()
-    return Topology(changed.content, file, allowed_code=topology.allowed_code)
-
-
-def tables_of(document: tomlkit.TOMLDocument) -> list[Any]:
-    """The peers in a topology file."""
-    return list(document["peers"])
-
-
-def with_keys(topology: Topology, file: Path, keys: Mapping[AgentId, KeyPair]) -> Topology:
-    """The same topology in a file, with these public keys; `file` may be where it was read.
-
-    The secrets are the caller's to keep: see `write_secrets`.
-    """
-
-    def put(document: tomlkit.TOMLDocument) -> None:
-        document.pop("unencrypted", None)
-        for peer in tables_of(document):
-            body = peer.value.body
-            end = max(number for number, (name, _) in enumerate(body, 1) if name is not None)
-            after = body[end:]  # what follows the last key belongs to the next peer: a blank line, a comment
-            del body[end:]
-            peer["public_key"] = keys[int(peer["id"])].public
-            body.extend(after)
-
-    return rewritten(topology, file, put)
 
 
 def write_secrets(directory: Path, keys: Mapping[AgentId, KeyPair], *, replaces: bool = False) -> None:

@@ -31,12 +31,13 @@ from strangers import (
 from zmq.utils.monitor import recv_monitor_message
 
 from thanos_peer.protocol.wire import VERSION
-from thanos_peer.transport.security import (
+from thanos_peer.topology.editing import with_public_keys
+from thanos_peer.transport.keys import (
     make_keys,
     new_pair,
+    public_keys,
     secret_directory,
     secret_file,
-    with_keys,
     write_secret,
     write_secrets,
 )
@@ -279,7 +280,7 @@ def test_keys_change_between_two_lives_and_the_run_goes_on(tmp_path, has_keys):
         path = secret_file(secret_directory(topology.file), 1)
         path.unlink()
         write_secret(path, keys[1])
-        topology = with_keys(topology, topology.file, keys)
+        topology = with_public_keys(topology, topology.file, public_keys(keys))
     else:
         topology = give_keys(topology)
     processes = all_peers(topology, out)
@@ -293,7 +294,7 @@ def test_keys_change_between_two_lives_and_the_run_goes_on(tmp_path, has_keys):
 def test_who_has_the_new_file_waits_for_who_has_not_and_finds_him_once_he_has(tmp_path, has_keys):
     topology = write_topology(tmp_path / "net.toml", "path", 2, has_keys=has_keys, max_rounds=100)
     out, keys = tmp_path / "run", make_keys(topology)
-    newer = with_keys(topology, tmp_path / "newer.toml", keys)
+    newer = with_public_keys(topology, tmp_path / "newer.toml", public_keys(keys))
     write_secrets(secret_directory(newer.file), keys)
     first, old = start_peer(newer, 0, out), start_peer(topology, 1, tmp_path / "old")
     with ended_afterwards(first, old):
