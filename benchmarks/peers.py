@@ -14,7 +14,7 @@ from typing import TypeAlias
 import click
 import numpy as np
 
-from thanos_peer.launch.cluster import Cluster, free_ports, prepare
+from thanos_peer.launch.cluster import Cluster, free_ports, prepare_peers
 from thanos_peer.storage.outcome import load_outcome
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import Topology, families, load
@@ -79,7 +79,7 @@ def prepared(topology: Topology, directory: Path, *, has_keys: bool) -> Topology
     """The topology on free ports, with keys or without."""
     directory.mkdir()
     file, ports = directory / "topology.toml", free_ports(topology.d)
-    return prepare(topology, file, ports)[0] if has_keys else with_ports(topology, file, ports)
+    return prepare_peers(topology, file, ports)[0] if has_keys else with_ports(topology, file, ports)
 
 
 def figure_of(topology: Topology, out: Path) -> Figure:

@@ -7,7 +7,7 @@ import pytest
 
 from thanos_peer.algorithm.measures import Stationarity
 from thanos_peer.algorithm.reference import Reference
-from thanos_peer.paper import SIGMAS, Figure, Trial, paper_draft, reproduce
+from thanos_peer.paper import SIGMAS, Figure, SigmaRun, paper_draft, reproduce
 from thanos_peer.simulate import Row
 
 SVG = "{http://www.w3.org/2000/svg}svg"
@@ -31,7 +31,7 @@ def row(k, distance, gradient=1e-6):
 
 def trial(sigma, half_at, floor, gradient=1e-6, rounds=200):
     """At distance 1 until round half_at, and flat at the floor from there on."""
-    return Trial(sigma, [row(k, floor if k >= half_at else 1.0, gradient) for k in range(rounds + 1)])
+    return SigmaRun(sigma, [row(k, floor if k >= half_at else 1.0, gradient) for k in range(rounds + 1)])
 
 
 def figure(*trials):

@@ -10,7 +10,7 @@ from thanos_peer.errors import ConfigError
 from thanos_peer.plots import (
     DARK,
     LIGHT,
-    Curve,
+    PlottedCurve,
     colormap,
     draw_panels,
     draw_topology,
@@ -87,7 +87,7 @@ def test_a_large_network_is_drawn_on_a_circle():
 
 
 def test_panels_are_drawn_for_curves_that_reach_zero(tmp_path):
-    curves = [Curve("a", [1.0, 0.1, 0.0]), Curve("b", [1.0, 0.5, 0.2])]
+    curves = [PlottedCurve("a", [1.0, 0.1, 0.0]), PlottedCurve("b", [1.0, 0.5, 0.2])]
     draw_panels("Title", {"left": curves, "right": curves}, [tmp_path / "x.svg", tmp_path / "x.png"])
     assert ET.parse(tmp_path / "x.svg").getroot().tag == f"{SVG}svg"  # noqa: S314
     assert (tmp_path / "x.png").read_bytes().startswith(MAGIC[".png"])
@@ -151,7 +151,7 @@ def luminance(color):
 
 
 def test_more_curves_than_styles_are_all_drawn(tmp_path):
-    curves = [Curve(f"curve {number}", [1.0, 0.5, 0.2]) for number in range(12)]
+    curves = [PlottedCurve(f"curve {number}", [1.0, 0.5, 0.2]) for number in range(12)]
     draw_panels("Many", {"left": curves}, [tmp_path / "many.svg"])
     drawn = (tmp_path / "many.svg").read_text()
     assert all(f"<!-- curve {number} -->" in drawn for number in range(12))

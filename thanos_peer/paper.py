@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from thanos_peer.algorithm.reference import Reference
-from thanos_peer.plots import Curve, draw_panels
+from thanos_peer.plots import PlottedCurve, draw_panels
 from thanos_peer.problem import build
 from thanos_peer.simulate import Row, StackedNetwork, run
 from thanos_peer.topology import Topology, families, parse
@@ -43,7 +43,7 @@ def paper_draft(regularizer: str, seed: int, *, sigma: float | None, max_rounds:
 
 
 @dataclass(frozen=True)
-class Trial:
+class SigmaRun:
     """One curve of a figure: sigma (None for the schedule) and a row per round."""
 
     sigma: float | None
@@ -79,7 +79,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Observation:
     """Whether an observation of the paper holds in this run; None where the run does not decide it."""
 
     observation: str
@@ -94,50 +94,50 @@ class Figure:
     regularizer: str
     seed: int
     reference: Reference
-    trials: Sequence[Trial]
+    trials: Sequence[SigmaRun]
 
     @property
-    def constants(self) -> list[Trial]:
+    def constants(self) -> list[SigmaRun]:
         """The trials with constant sigma, the largest first."""
         fixed = [trial for trial in self.trials if trial.sigma is not None]
         return sorted(fixed, key=lambda trial: -(trial.sigma or 0.0))
 
     @property
-    def schedule(self) -> Trial:
+    def schedule(self) -> SigmaRun:
         """The trial with decreasing sigma."""
         return next(trial for trial in self.trials if trial.sigma is None)
 
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[Observation]:
         """The paper's three observations, judged from the data of this run."""
         return [self._smaller_is_slower(), self._larger_ends_worse(), self._schedule_beats_small()]
 
-    def _smaller_is_slower(self) -> Verdict:
+    def _smaller_is_slower(self) -> Observation:
         rounds = [trial.halving_round for trial in self.constants]
         shown = ", ".join("never" if math.isinf(k) else str(k) for k in rounds)
         holds = None
         if math.isfinite(rounds[0]):
             is_ordered = all(smaller >= SLACK * larger for larger, smaller in pairwise(rounds))
             holds = is_ordered and rounds[-1] >= 2 * rounds[0]
-        return Verdict(
+        return Observation(
             "a smaller sigma converges more slowly",
             holds,
             f"rounds to half the distance, largest sigma first: {shown}; none below {SLACK:g} of the one before",
         )
 
-    def _larger_ends_worse(self) -> Verdict:
+    def _larger_ends_worse(self) -> Observation:
         settled = [trial for trial in self.constants if trial.has_settled]
         shown = ", ".join(f"{trial.final_distance:.1e} (sigma {trial.label})" for trial in settled)
         holds = None
         if len(settled) > 1:
             holds = all(larger.final_distance > smaller.final_distance for larger, smaller in pairwise(settled))
-        return Verdict(
+        return Observation(
             "a larger sigma ends at a larger error", holds, f"final distance where settled: {shown or 'none has'}"
         )
 
-    def _schedule_beats_small(self) -> Verdict:
+    def _schedule_beats_small(self) -> Observation:
         small, ours = self.constants[-1], self.schedule.final_distance
         is_decided = ours < 0.95 * self.schedule.distance(0)  # it has got anywhere at all
-        return Verdict(
+        return Observation(
             "the decreasing scheme beats a small constant sigma",
             ours < MARGIN * small.final_distance if is_decided else None,
             f"final distance {ours:.1e} against {small.final_distance:.1e} (sigma {small.label})",
@@ -152,8 +152,12 @@ class Figure:
             writer.writerow(["sigma", "round", "dist", "feas", "aligned_dist", "gap", "gradient"])
             for trial in self.trials:
                 writer.writerows(_csv_cells(trial.label, row) for row in trial.rows)
-        distances = [Curve(_legend(trial), [row.distance or 0.0 for row in trial.rows]) for trial in self.trials]
-        infeasible = [Curve(_legend(trial), [row.feasibility for row in trial.rows]) for trial in self.trials]
+        distances = [
+            PlottedCurve(_legend(trial), [row.distance or 0.0 for row in trial.rows]) for trial in self.trials
+        ]
+        infeasible = [
+            PlottedCurve(_legend(trial), [row.feasibility for row in trial.rows]) for trial in self.trials
+        ]
         spelled = {"l1": r"\ell_1", "l21": r"\ell_{2,1}"}[self.regularizer]
         draw_panels(
             f"THANOS on sparse PCA with ${spelled}$, seed {self.seed}",
@@ -176,7 +180,7 @@ def reproduce(
         for row in run(StackedNetwork(instance), instance, reference=reference):
             rows.append(row)
             on_round(row)
-        trials.append(Trial(sigma, rows))
+        trials.append(SigmaRun(sigma, rows))
     assert reference is not None, "there is always the schedule"  # noqa: S101
     return Figure(regularizer, seed, reference, trials)
 
@@ -185,7 +189,7 @@ def _topology(draft: Draft) -> Topology:
     return parse(tomllib.loads(render(draft)), file=Path(f"{draft.name}.toml"))
 
 
-def _legend(trial: Trial) -> str:
+def _legend(trial: SigmaRun) -> str:
     return r"$\sigma^{(k)} = k^{-1/3}$" if trial.sigma is None else rf"$\sigma = {trial.sigma:g}$"
 
 

@@ -225,14 +225,14 @@ def _principal_axes(distances: Matrix) -> Matrix:
 
 
 @dataclass(frozen=True)
-class Curve:
+class PlottedCurve:
     """One line of a figure: what stands in the legend, and a value per round."""
 
     label: str
     values: Sequence[float]
 
 
-def draw_panels(title: str, panels: Mapping[str, Sequence[Curve]], paths: Sequence[Path]) -> None:
+def draw_panels(title: str, panels: Mapping[str, Sequence[PlottedCurve]], paths: Sequence[Path]) -> None:
     """Panels side by side with logarithmic values against the round, and one legend below.
 
     The values themselves are drawn faintly, and over them their running geometric mean: curves that jump from

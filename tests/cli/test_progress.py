@@ -4,7 +4,7 @@ import sys
 
 from networks import make_instance
 
-from thanos_peer.cli.progress import Network, Progress, describe
+from thanos_peer.cli.progress import NetworkPace, Progress, describe_row
 from thanos_peer.simulate import StackedNetwork, measure
 
 
@@ -34,7 +34,7 @@ def test_a_narrow_terminal_sees_what_fits(monkeypatch):
 
 def test_eighty_columns_have_room_for_all_that_there_is_to_see_of_a_network(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    shown, row = shown_on(Terminal(), monkeypatch, label="run", network=Network(speed=1234.5, slowest=31))
+    shown, row = shown_on(Terminal(), monkeypatch, label="run", network=NetworkPace(speed=1234.5, slowest=31))
     assert (
         f"0  1234/s  feas {row.feasibility:.0e}  cons {row.consensus:.0e}  obj {row.objective:.5g}  slow 31"
         in shown
@@ -42,13 +42,13 @@ def test_eighty_columns_have_room_for_all_that_there_is_to_see_of_a_network(monk
 
 
 def test_a_wide_terminal_and_a_log_say_it_in_words(monkeypatch):
-    network, end = Network(speed=49.6, slowest=3), "  50 rounds/s  slowest peer 3"
+    network, end = NetworkPace(speed=49.6, slowest=3), "  50 rounds/s  slowest peer 3"
     monkeypatch.setenv("COLUMNS", "140")
     shown, row = shown_on(Terminal(), monkeypatch, network=network)
-    assert "  ".join(describe(row)) + end in shown
+    assert "  ".join(describe_row(row)) + end in shown
     monkeypatch.setattr("thanos_peer.cli.progress.QUIET_SECONDS", 0.0)
     shown, _ = shown_on(io.StringIO(), monkeypatch, network=network)
-    assert shown.splitlines() == [f"simulate {k}/4  {'  '.join(describe(row))}{end}" for k in (2, 4)]
+    assert shown.splitlines() == [f"simulate {k}/4  {'  '.join(describe_row(row))}{end}" for k in (2, 4)]
 
 
 def test_a_terminal_sees_a_bar_that_fills(monkeypatch):
@@ -56,7 +56,7 @@ def test_a_terminal_sees_a_bar_that_fills(monkeypatch):
     shown, row = shown_on(Terminal(), monkeypatch, silent=False)
     assert "simulate" in shown
     assert "100%" in shown
-    assert "  ".join(describe(row)) in shown
+    assert "  ".join(describe_row(row)) in shown
 
 
 def test_nothing_is_shown_when_silent(monkeypatch):
@@ -69,5 +69,5 @@ def test_a_log_file_does_not_see_every_round(monkeypatch):
 
 def test_a_row_is_described_in_a_few_words(monkeypatch):
     _, row = shown_on(io.StringIO(), monkeypatch, silent=True)
-    assert describe(row)[0] == "round 0"
-    assert describe(row)[-1] == f"objective {row.objective:.6g}"
+    assert describe_row(row)[0] == "round 0"
+    assert describe_row(row)[-1] == f"objective {row.objective:.6g}"

@@ -2,7 +2,7 @@
 
 from networks import make_topology
 
-from thanos_peer.compare.gaps import Result
+from thanos_peer.compare.gaps import JudgedRun
 from thanos_peer.compare.records import CONVERGED, NOT_CONVERGED, Curve, Record
 from thanos_peer.compare.trials import Contender, Trial
 
@@ -25,7 +25,7 @@ def record(objective, *, ended=CONVERGED, words="", residual=1e-12, **others):
 
 def result(objective, *, method="proximal", seed=1, **others):
     """Beside a best objective of -1, in units of 2."""
-    return Result(trial(method, seed), record(objective, **others), -1.0, 2.0)
+    return JudgedRun(trial(method, seed), record(objective, **others), -1.0, 2.0)
 
 
 def wandering(seed=1):

@@ -3,7 +3,7 @@ import math
 import pytest
 from compare.runs_by_hand import record, result, trial, wandering
 
-from thanos_peer.compare.gaps import ANOTHER_POINT, Cost, Result, results
+from thanos_peer.compare.gaps import ANOTHER_POINT, Cost, JudgedRun, results
 from thanos_peer.compare.records import CONVERGED, DIVERGED, NOT_CONVERGED, Record, Yardstick
 
 NEVER = Cost(math.inf, math.inf, math.inf, math.inf)
@@ -25,8 +25,8 @@ def test_a_gap_that_was_never_reached_takes_for_ever():
 
 def test_a_centralised_method_sends_nothing():
     alone = record([-0.99, -1.0], messages_per_round=None, payload=None)
-    run = Result(trial("slpg", is_central=True), alone, -1.0, 2.0)
-    better = Result(run.trial, run.record, -1.1, 2.0)
+    run = JudgedRun(trial("slpg", is_central=True), alone, -1.0, 2.0)
+    better = JudgedRun(run.trial, run.record, -1.1, 2.0)
     assert (run.cost(1e-8).rounds, run.cost(1e-8).seconds) == (20, 0.2)
     assert (better.cost(1e-8).rounds, better.cost(1e-8).seconds) == (math.inf, math.inf)
     for cost in (run.cost(1e-8), better.cost(1e-8)):

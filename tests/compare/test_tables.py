@@ -7,7 +7,7 @@ import pytest
 from compare.runs_by_hand import record, result, trial, wandering
 
 from thanos_peer.compare.figure import common_curves, draw
-from thanos_peer.compare.gaps import Result
+from thanos_peer.compare.gaps import JudgedRun
 from thanos_peer.compare.records import DIVERGED, Record
 from thanos_peer.compare.tables import SPREADS, markdown, runs_csv, spread, table_csv
 from thanos_peer.errors import ConfigError
@@ -41,14 +41,16 @@ def test_medians_and_spread_over_seeds(name, spread):
 
 
 def test_who_never_gets_there_counts_as_infinite():
-    (row,) = rows_of(table_csv([GOOD[0], GOOD[1], Result(trial(seed=3), wandering().record, -1.0, 2.0)]))
+    (row,) = rows_of(table_csv([GOOD[0], GOOD[1], JudgedRun(trial(seed=3), wandering().record, -1.0, 2.0)]))
     assert [row[f"rounds_1e-2_{which}"] for which in SPREADS] == ["30", "20", "never"]
     assert row["failed"] == "1"
     assert row["endings"] == "2 converged, 1 not converged"
 
 
 def test_a_row_per_run_with_a_column_for_each_setting_that_is_swept():
-    failed = Result(trial("thanos", **{"algorithm.beta": 0.3}), Record("digest", DIVERGED, "agent 3"), -1.0, 2.0)
+    failed = JudgedRun(
+        trial("thanos", **{"algorithm.beta": 0.3}), Record("digest", DIVERGED, "agent 3"), -1.0, 2.0
+    )
     first, second = rows_of(runs_csv([GOOD[0], failed]))
     assert (first["method"], first["algorithm.beta"], first["seed"]) == ("proximal", "", "1")
     assert (first["nonzeros"], first["has_same_zeros"], first["ending"]) == ("5", "True", "converged")
@@ -78,8 +80,8 @@ def test_unknown_numbers_are_left_out_of_a_spread():
     assert all(map(math.isnan, spread([math.nan])))
 
 
-FAILED = Result(trial("thanos"), Record("digest", DIVERGED, "agent 3"), -1.0, 2.0)
-ALONE = Result(trial("slpg", is_central=True), record([-0.9, -1.0], payload=None), -1.0, 2.0)
+FAILED = JudgedRun(trial("thanos"), Record("digest", DIVERGED, "agent 3"), -1.0, 2.0)
+ALONE = JudgedRun(trial("slpg", is_central=True), record([-0.9, -1.0], payload=None), -1.0, 2.0)
 
 
 @pytest.mark.parametrize("found", [GOOD, [FAILED, ALONE], [result([-1.0])], [*GOOD, FAILED, wandering()]])

@@ -8,7 +8,7 @@ from cli.commands import call
 from processes import write_topology
 
 from thanos_peer.launch import chaos
-from thanos_peer.launch.chaos import KINDS, Progress, draw_faults
+from thanos_peer.launch.chaos import KINDS, StallDetector, draw_faults
 from thanos_peer.launch.proxy import Proxies
 
 GREETING = b"g" * 64
@@ -61,7 +61,7 @@ def test_a_run_that_prepares_its_data_moves_though_no_round_of_it_is_kept(monkey
     clock = Clock()
     monkeypatch.setattr(chaos, "time", clock)
     places = {0: ("size", 0, 3), 1: None}
-    progress = Progress(lambda: dict(places))
+    progress = StallDetector(lambda: dict(places))
     clock.now += 2 * chaos.STUCK
     assert not progress.has_ended()
     clock.now += 2 * chaos.STUCK

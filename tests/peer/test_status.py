@@ -15,7 +15,7 @@ from namespaces import need
 from processes import ended_afterwards, free_ports, own_name, said, start_peer, wait_until, write_topology
 from strangers import port_of, status_of
 
-from thanos_peer.cli.status import describe
+from thanos_peer.cli.status import describe_status
 from thanos_peer.peer.health import answer_at, unix_name
 from thanos_peer.peer.status import MOST_ANSWERS, PeerStatus, ask, local_address
 
@@ -47,10 +47,12 @@ SOUND = {
 def test_a_peer_that_is_done_says_what_its_answer_is_worth():
     verdict = "not converged: residual 3.0e-03 above tolerance 0.0001 after 3000 rounds; raise max_rounds"
     known = {"is_done": True, "residual": 3e-3, "tolerance": 1e-4, "verdict": verdict}
-    assert describe(PeerStatus.model_validate(SOUND | known)) == (
+    assert describe_status(PeerStatus.model_validate(SOUND | known)) == (
         f"peer 0 of ring: done, {verdict}; 4 messages sent, 5 received, 0 refused"
     )
-    assert "3 of at most 9" in describe(PeerStatus.model_validate(SOUND | {"verdict": None, "residual": None}))
+    assert "3 of at most 9" in describe_status(
+        PeerStatus.model_validate(SOUND | {"verdict": None, "residual": None})
+    )
 
 
 def named(tmp_path, **draft):

@@ -15,7 +15,7 @@ from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.regularizers import L1, L21
 from thanos_peer.problem import build
-from thanos_peer.simulate import AgentNetwork, Ending, StackedNetwork, ending_of
+from thanos_peer.simulate import AgentNetwork, EndReason, StackedNetwork, ending_of
 from thanos_peer.simulate import run as measured_rounds
 from thanos_peer.topology import load
 
@@ -51,7 +51,7 @@ def run_both(instance):
 def assert_one_exact_answer(network, objective, best):
     """All agents have one X with orthonormal columns and exact zeros, and nothing known is better."""
     assert network.has_converged
-    assert ending_of(network) is Ending.TOLERANCE
+    assert ending_of(network) is EndReason.TOLERANCE
     X = network.X[0]
     assert np.abs(X.T @ X - np.eye(X.shape[1])).max() < 1e-12
     for found in (network.X, network.sparse):
@@ -137,7 +137,7 @@ def test_gram_ends_at_the_largest_number_of_rounds_and_says_that_it_has_not_conv
     network = run_both(make_instance(raw))
     assert network.rounds_by_phase["gram"] == 8  # two sums
     assert not network.has_converged
-    assert ending_of(network) is not Ending.TOLERANCE
+    assert ending_of(network) is not EndReason.TOLERANCE
 
 
 def split(rows, how, d):
@@ -260,7 +260,7 @@ def test_with_too_little_time_it_says_that_it_has_not_converged(method):
     instance = make_instance(raw)
     network = run_both(instance)
     assert not network.has_converged
-    assert ending_of(network) is Ending.MAX_ROUNDS
+    assert ending_of(network) is EndReason.MAX_ROUNDS
     assert network.rounds_by_phase[method] == (4 if method == "proximal" else 2)  # whole sums of two rounds each
     assert np.abs(np.swapaxes(network.X, 1, 2) @ network.X - np.eye(2)).max() < 1e-12
     assert len({X.tobytes() for X in network.X}) == 1

@@ -5,7 +5,7 @@ from networks import make_instance, raw_topology
 from thanos_peer.agent import Agent
 from thanos_peer.errors import DivergenceError
 from thanos_peer.problem import build
-from thanos_peer.simulate import AgentNetwork, Ending, StackedNetwork, ending_of, measure, run
+from thanos_peer.simulate import AgentNetwork, EndReason, StackedNetwork, ending_of, measure, run
 from thanos_peer.topology import families, parse
 
 ENGINES = [AgentNetwork, StackedNetwork]
@@ -181,7 +181,7 @@ def test_a_run_that_stopped_by_itself_has_every_residual_near_the_tolerance(fami
     )
     network = finished(instance, AgentNetwork)
     assert network.is_below_tolerance
-    assert ending_of(network) is Ending.TOLERANCE
+    assert ending_of(network) is EndReason.TOLERANCE
     assert max(residuals_of(network)) < 10 * tolerance
     assert measure(network, instance).stationarity.gradient < 10 * tolerance
 
@@ -202,7 +202,7 @@ def test_without_a_tolerance_all_rounds_are_run():
     network = finished(make_instance(max_rounds=60, tolerance=0.0))
     assert network.k == 60
     assert not network.is_below_tolerance
-    assert ending_of(network) is Ending.MAX_ROUNDS
+    assert ending_of(network) is EndReason.MAX_ROUNDS
 
 
 @pytest.mark.parametrize("family", ["ring", "erdos-renyi"])
@@ -233,7 +233,7 @@ def test_a_run_asked_to_stop_finishes_its_round():
     network = StackedNetwork(instance)
     rows = list(run(network, instance, should_stop=lambda: network.k >= 4))
     assert [row.round for row in rows] == [0, 1, 2, 3, 4]
-    assert ending_of(network) is Ending.INTERRUPTED
+    assert ending_of(network) is EndReason.INTERRUPTED
 
 
 def test_a_row_measures_what_it_says():

@@ -13,7 +13,7 @@ from thanos_peer.algorithm.schedules import SMALLEST_SIGMA
 from thanos_peer.algorithm.thanos import Thanos
 from thanos_peer.errors import TopologyError
 from thanos_peer.topology import parse
-from thanos_peer.topology.sections import IN_THE_CLEAR, UNION_TAGS, Peer, is_local
+from thanos_peer.topology.sections import IN_THE_CLEAR, UNION_TAGS, PeerSection, is_local
 
 FILE = Path("nets/ring.toml")
 THIRDS = [[1 / 3] * 3 for _ in range(3)]
@@ -258,7 +258,7 @@ def test_an_unknown_key_is_refused_with_the_one_that_was_meant(key, near):
 
 def test_an_unknown_key_like_no_other_is_refused_with_those_that_are_known():
     line = only_mistake(put(raw_topology(), "peers[0].zone", 1))
-    assert line == f"peers[0].zone = 1: unknown key (known here: {', '.join(sorted(Peer.model_fields))})"
+    assert line == f"peers[0].zone = 1: unknown key (known here: {', '.join(sorted(PeerSection.model_fields))})"
 
 
 @pytest.mark.parametrize("key", ["files", "peers[0].files", "problem.synthetic", "algorithm.constant"])

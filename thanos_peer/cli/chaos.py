@@ -9,7 +9,7 @@ from thanos_peer.cli.run import compare_with_one_process
 from thanos_peer.cli.simulate import default_directory
 from thanos_peer.cli.start import ALLOW_CODE
 from thanos_peer.launch.chaos import KINDS, Chaos, draw_faults
-from thanos_peer.launch.cluster import Cluster, free_ports, prepare
+from thanos_peer.launch.cluster import Cluster, free_ports, prepare_peers
 from thanos_peer.launch.proxy import Proxies
 from thanos_peer.problem import build
 from thanos_peer.storage.run_directory import RunDirectory
@@ -54,7 +54,7 @@ def chaos_command(
         with Proxies(binds, seed=seed) as proxies:
             file = directory.path / "topology.toml"
             # encrypted messages cannot be dropped or doubled one by one: that would cut the connection
-            readdressed, secrets = prepare(topology, file, proxies.ports, binds, makes_keys=False)
+            readdressed, secrets = prepare_peers(topology, file, proxies.ports, binds, makes_keys=False)
             with Cluster(readdressed, directory.path, secrets, keep_every=1, lasts=False) as cluster:
                 chaos = Chaos(cluster, proxies, schedule, tell=_say_nothing if quiet else _say)
                 chaos.run()

@@ -25,7 +25,7 @@ def keys_group() -> None:
     is_flag=True,
     help="With --all: change the keys that are there already; all, or if anything fails none.",
 )
-def new_command(file: Path, for_all: bool, replace: bool) -> None:
+def new_keys_command(file: Path, for_all: bool, replace: bool) -> None:
     """Make a new pair: the secret goes into FILE, the public key is printed.
 
     Run it on the peer's own host, where the secret stays; FILE is new, and nobody but you can read it. Put the

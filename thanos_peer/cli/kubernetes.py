@@ -15,7 +15,7 @@ from thanos_peer.cli.start import LET_PEERS_RUN
 from thanos_peer.cli.words import Word
 from thanos_peer.deploy.containers import Limits, data_path, memory_of, relocated, secrets_of
 from thanos_peer.deploy.enclosures import Enclosures, enclosures_of
-from thanos_peer.deploy.kubernetes import manifests, name_of, pod_of, removal_of, secrets
+from thanos_peer.deploy.kubernetes import instance_name, manifests, pod_of, removal_of, secrets
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology import Topology, load
 from thanos_peer.topology.editing import with_public_keys
@@ -75,8 +75,8 @@ def kubernetes_command(
         (directory / "secrets.yaml").unlink(missing_ok=True)
     warn_of_parquet(topology)
     click.echo(
-        f"{directory}: {topology.d} pods {name_of(topology)}-N; start them with: kubectl apply --server-side -f "
-        f"{directory}"
+        f"{directory}: {topology.d} pods {instance_name(topology)}-N; start them with: "
+        f"kubectl apply --server-side -f {directory}"
     )
     click.echo(f"remove them, and what they have kept, with: {removal_of(topology)}")
 

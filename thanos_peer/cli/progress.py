@@ -32,7 +32,7 @@ class Progress:
         self._done, self._last_shown = 0, time.monotonic()
         self._bar: Any = None
         self._columns = BAR if shutil.get_terminal_size().columns >= WIDE else SHORT_BAR
-        self._network: Network | None = None
+        self._network: NetworkPace | None = None
 
     def __enter__(self) -> Self:
         if not self._silent and sys.stderr.isatty():
@@ -56,7 +56,7 @@ class Progress:
     def _fitting(self, row: Row) -> str:
         """A row in words, or else in short, as far as there is room for it; half a number would mislead."""
         room = shutil.get_terminal_size().columns - self._columns - len(self._label) - len("  []  100%  ") - 1
-        parts = describe(row, self._network)
+        parts = describe_row(row, self._network)
         if len("  ".join(parts)) > room:
             parts = describe_in_short(row, self._network)
         while parts and len("  ".join(parts)) > room:
@@ -85,7 +85,7 @@ class Progress:
         if self._bar is not None:
             self._bar.update(steps)
 
-    def show(self, row: Row, *, rounds: int, network: "Network | None" = None) -> None:
+    def show(self, row: Row, *, rounds: int, network: "NetworkPace | None" = None) -> None:
         """Note that `rounds` more rounds are done, the last of which is `row`."""
         self._done += rounds
         self._network = network
@@ -93,19 +93,19 @@ class Progress:
             self._bar.update(rounds, row)
         elif not self._silent and time.monotonic() - self._last_shown >= QUIET_SECONDS:
             self._last_shown = time.monotonic()
-            said = "  ".join(describe(row, self._network))
+            said = "  ".join(describe_row(row, self._network))
             click.echo(f"{self._label} {self._done}/{self._total}  {said}", err=True)
 
 
 @dataclass(frozen=True)
-class Network:
+class NetworkPace:
     """What there is to say of peers besides their numbers: rounds per second, and whom others wait for."""
 
     speed: float
     slowest: AgentId | None
 
 
-def describe(row: Row, network: Network | None = None) -> list[str]:
+def describe_row(row: Row, network: NetworkPace | None = None) -> list[str]:
     """A row in a few words."""
     return [
         f"round {row.round}",
@@ -117,7 +117,7 @@ def describe(row: Row, network: Network | None = None) -> list[str]:
     ]
 
 
-def describe_in_short(row: Row, network: Network | None = None) -> list[str]:
+def describe_in_short(row: Row, network: NetworkPace | None = None) -> list[str]:
     """A row in the fewest."""
     return [
         f"{row.round}",

@@ -14,15 +14,15 @@ from thanos_peer.block import AgentId
 from thanos_peer.cli.methods import METHOD
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
-from thanos_peer.cli.progress import Network, Progress
+from thanos_peer.cli.progress import NetworkPace, Progress
 from thanos_peer.cli.simulate import Interrupt, default_directory, solve_now_if_possible
 from thanos_peer.cli.start import ALLOW_CODE, SURVIVE
 from thanos_peer.errors import ConfigError
-from thanos_peer.launch.cluster import Cluster, free_ports, prepare
+from thanos_peer.launch.cluster import Cluster, free_ports, prepare_peers
 from thanos_peer.preparation import outline
 from thanos_peer.problem import Instance, build
-from thanos_peer.simulate import AgentNetwork, Ending, measure
-from thanos_peer.simulate.network import Glimpse
+from thanos_peer.simulate import AgentNetwork, EndReason, measure
+from thanos_peer.simulate.network import Snapshot
 from thanos_peer.storage.outcome import NetworkOutcome, has_outcome, load_outcome
 from thanos_peer.storage.run_directory import RunDirectory
 from thanos_peer.storage.summary import Summary, summarize
@@ -49,7 +49,7 @@ class Launch:
     survive: str
     quiet: bool
 
-    def reference(self, network: Glimpse) -> Reference | None:
+    def reference(self, network: Snapshot) -> Reference | None:
         """X* of the problem as the network has prepared it, if it is wanted."""
         if not self.wants_reference:
             return None
@@ -83,7 +83,7 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
     """Run all peers as processes to their end, with a live view and a history as they go."""
     topology, began, row = launch.topology, time.monotonic(), None
     ports = free_ports(topology.d) if launch.free_ports else None
-    topology, secrets = prepare(topology, directory.path / "topology.toml", ports)
+    topology, secrets = prepare_peers(topology, directory.path / "topology.toml", ports)
     with (
         Cluster(
             topology,
@@ -99,17 +99,17 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
         is_running, looked_at, first_seen = True, began, None
         while is_running:
             time.sleep(LOOK)
-            is_running = cluster.is_running  # looked at before the last glimpses are read
+            is_running = cluster.is_running  # looked at before the last snapshots are read
             if time.monotonic() - looked_at > LOOK_AT_PHASE and not launch.quiet:
                 looked_at = time.monotonic()
                 _show_phase(cluster, progress, topology)
-            for glimpse in cluster.glimpses():
+            for snapshot in cluster.snapshots():
                 shown = 0 if row is None else row.round
                 first_seen = first_seen or time.monotonic() - LOOK
-                row = measure(glimpse, launch.instance, launch.reference(glimpse))
+                row = measure(snapshot, launch.instance, launch.reference(snapshot))
                 directory.append(row)
                 speed = row.round / (time.monotonic() - first_seen)
-                progress.show(row, rounds=row.round - shown, network=Network(speed, cluster.slowest()))
+                progress.show(row, rounds=row.round - shown, network=NetworkPace(speed, cluster.slowest()))
             if interrupt.is_asked and parting is None:
                 parting = Parting(cluster)
             if parting is None:
@@ -129,7 +129,7 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
 
 
 def _show_phase(cluster: Cluster, progress: Progress, topology: Topology) -> None:
-    """Before and after the phase that minimises there is no glimpse of the peers."""
+    """Before and after the phase that minimises there is no snapshot of the peers."""
     plan = outline(topology)
     if len(plan.phases) > 1 and (phase := cluster.phase()) and phase[0] != plan.phases[plan.main].name:
         progress.show_phase(*phase)
@@ -197,7 +197,7 @@ def run_command(
         summary = run_network(launch, directory, interrupt)
         directory.write_summary(summary)
     click.echo(f"{summary.in_words()}\n  written to          {directory.path}/")
-    if summary.ending == Ending.INTERRUPTED.value:
+    if summary.ending == EndReason.INTERRUPTED.value:
         sys.exit(interrupt.exit_code)
 
 

@@ -16,7 +16,7 @@ from thanos_peer.cli.progress import Progress
 from thanos_peer.cli.start import ALLOW_CODE
 from thanos_peer.preparation import outline
 from thanos_peer.problem import Instance, build
-from thanos_peer.simulate import AgentNetwork, Ending, Network, StackedNetwork, ending_of, measure, prepare, run
+from thanos_peer.simulate import AgentNetwork, EndReason, Network, StackedNetwork, ending_of, measure, prepare, run
 from thanos_peer.storage.run_directory import RunDirectory
 from thanos_peer.storage.summary import summarize
 from thanos_peer.topology import load
@@ -147,5 +147,5 @@ def simulate_command(
         summary = summarize(network, instance, row, seconds=seconds, reference=solved)
         directory.finish(network, instance, summary)
     click.echo(f"{summary.in_words()}\n  written to          {directory.path}/")
-    if ending_of(network) is Ending.INTERRUPTED:
+    if ending_of(network) is EndReason.INTERRUPTED:
         sys.exit(interrupt.exit_code)

@@ -13,7 +13,7 @@ from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
 from thanos_peer.errors import ConfigError
 from thanos_peer.own_code import check_allowed
-from thanos_peer.peer.daemon import Options, run_peer
+from thanos_peer.peer.daemon import PeerOptions, run_peer
 from thanos_peer.peer.logs import LEVELS, set_up_logging
 from thanos_peer.peer.signals import Signals
 from thanos_peer.protocol.waiting import Patience
@@ -200,7 +200,7 @@ def start_command(
         raise ConfigError(f"--id {agent}: {file} has the peers 0 to {topology.d - 1}")
     check_allowed(topology)
     set_up_logging(agent, level=log_level, as_json=log_json)
-    options = Options(
+    options = PeerOptions(
         out=out or Path("runs") / topology.name,
         bind=bind,
         status=status,

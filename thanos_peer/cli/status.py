@@ -38,13 +38,15 @@ def status_command(targets: tuple[str, ...], agents: tuple[int, ...], timeout: f
                 json.dumps({"asked": name, "answer": None, "problem": answer}) if as_json else f"{name}: {answer}"
             )
         else:
-            said = json.dumps({"asked": name, "answer": answer.model_dump()}) if as_json else describe(answer)
+            said = (
+                json.dumps({"asked": name, "answer": answer.model_dump()}) if as_json else describe_status(answer)
+            )
         click.echo(said)
     if any(isinstance(answer, str) for answer in answers):
         sys.exit(NO_ANSWER)
 
 
-def describe(status: PeerStatus) -> str:
+def describe_status(status: PeerStatus) -> str:
     """A peer's answer, for people."""
     state = f"done, {status.verdict or 'with no verdict'}" if status.is_done else _round_of(status)
     if status.epoch:

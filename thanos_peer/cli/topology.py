@@ -82,7 +82,7 @@ def topology_group() -> None:
 @click.option(
     "--first-port", type=click.IntRange(1, 65535), default=17000, show_default=True, help="Peer 0's port."
 )
-def new_command(
+def new_topology_command(
     family: str,
     peers: int,
     output: Path | None,

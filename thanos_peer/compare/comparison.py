@@ -8,7 +8,7 @@ from typing import Any
 from thanos_peer import __version__
 from thanos_peer.algorithm.reference import TARGET
 from thanos_peer.compare.figure import draw
-from thanos_peer.compare.gaps import Result, results
+from thanos_peer.compare.gaps import JudgedRun, results
 from thanos_peer.compare.processes import run_peers
 from thanos_peer.compare.records import Record, Store, Yardstick
 from thanos_peer.compare.runs import OnRound, attempt, centralise, simulate, yardstick
@@ -73,7 +73,7 @@ class Comparison:
             self._judge = topology.digest, build(topology)
         return self._judge[1]
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[JudgedRun]:
         """All runs beside the best of each problem.
 
         Raises:
@@ -88,7 +88,7 @@ class Comparison:
             rulers.setdefault(trial.problem, {})[digest] = ruler
         return results(pairs, {problem: list(found.values()) for problem, found in rulers.items()})
 
-    def write(self, found: Sequence[Result], warn: Callable[[str], None]) -> str:
+    def write(self, found: Sequence[JudgedRun], warn: Callable[[str], None]) -> str:
         """Write tables and figure; returns the table for people."""
         text = markdown(found, self._head(found))
         files = {"table.md": text, "table.csv": table_csv(found), "runs.csv": runs_csv(found)}
@@ -110,7 +110,7 @@ class Comparison:
         where = "a process per peer" if self._over_processes else "in one process"
         return f"{self.trials[0].topology.d} agents, {spelled}, {where}"
 
-    def _head(self, found: Sequence[Result]) -> list[str]:
+    def _head(self, found: Sequence[JudgedRun]) -> list[str]:
         topology = found[0].trial.topology
         is_pca = topology.problem.objective is None
         best = (

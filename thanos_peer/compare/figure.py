@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thanos_peer.block import Matrix
-from thanos_peer.compare.gaps import GAPS, Result
+from thanos_peer.compare.gaps import GAPS, JudgedRun
 from thanos_peer.compare.tables import Line, lines
 from thanos_peer.errors import ConfigError
 from thanos_peer.plots import LIGHT, picture
@@ -20,10 +20,10 @@ COLORS = (
     *("#5b3a8e", "#8b5a2b", "#9acd32", "#e377c2", "#17becf", "#8b0000", "#000000"),
 )
 DASHES, CENTRAL_DASHES = ("-", "--", "-."), ((0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
-Axis = Callable[[Result], NDArray[np.float64]]
+Axis = Callable[[JudgedRun], NDArray[np.float64]]
 
 
-def draw(results: Sequence[Result], title: str) -> bytes:
+def draw(results: Sequence[JudgedRun], title: str) -> bytes:
     """The figure, as a PNG file.
 
     Raises:
@@ -85,12 +85,12 @@ def _draw_line(axes: Any, line: Line, axis: Axis, style: dict[str, Any]) -> None
     )
 
 
-def _rounds(result: Result) -> NDArray[np.float64]:
+def _rounds(result: JudgedRun) -> NDArray[np.float64]:
     """Where the curve changes, and where it ends."""
     return np.array([*result.record.curve.rounds, result.record.rounds], dtype=float)
 
 
-def _payload(result: Result) -> NDArray[np.float64]:
+def _payload(result: JudgedRun) -> NDArray[np.float64]:
     return np.array([*result.record.curve.payload, result.record.payload], dtype=float)
 
 

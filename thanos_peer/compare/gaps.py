@@ -27,7 +27,7 @@ class Cost(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Result:
+class JudgedRun:
     """A run, beside the best that is known of its problem.
 
     Attributes:
@@ -80,7 +80,9 @@ class Result:
         return self.record.has_failed or self.ending == NOT_CONVERGED
 
 
-def results(pairs: Sequence[tuple[Trial, Record]], yardsticks: Mapping[str, Sequence[Yardstick]]) -> list[Result]:
+def results(
+    pairs: Sequence[tuple[Trial, Record]], yardsticks: Mapping[str, Sequence[Yardstick]]
+) -> list[JudgedRun]:
     """Every run beside the best of its problem; what it is measured by is found by the name of the problem."""
     found = []
     for trial, record in pairs:
@@ -89,5 +91,5 @@ def results(pairs: Sequence[tuple[Trial, Record]], yardsticks: Mapping[str, Sequ
         best = min((objective for objective in same if objective is not None), default=math.nan)
         scale = yardsticks[trial.problem][0].scale or abs(best) or 1.0
         precise = [each.residual for each in yardsticks[trial.problem] if each.residual is not None]
-        found.append(Result(trial, record, best, scale, min(precise, default=None)))
+        found.append(JudgedRun(trial, record, best, scale, min(precise, default=None)))
     return found

@@ -7,7 +7,7 @@ from pathlib import Path
 from thanos_peer.compare.records import Record
 from thanos_peer.compare.runs import OnRound, Trace, finished
 from thanos_peer.compare.trials import Trial
-from thanos_peer.launch.cluster import Cluster, free_ports, prepare
+from thanos_peer.launch.cluster import Cluster, free_ports, prepare_peers
 from thanos_peer.problem import Instance, build
 from thanos_peer.storage.outcome import load_outcome
 
@@ -36,15 +36,15 @@ def run_peers(trial: Trial, judge: Instance, out: Path, on_round: OnRound) -> Re
 
 def _run_peers(trial: Trial, judge: Instance, out: Path, on_round: OnRound) -> Record:
     instance, trace = build(trial.topology), Trace(judge)
-    topology, secrets = prepare(trial.topology, out / "topology.toml", free_ports(trial.topology.d))
+    topology, secrets = prepare_peers(trial.topology, out / "topology.toml", free_ports(trial.topology.d))
     began = time.monotonic()
     with Cluster(topology, out, secrets, keep_every=1) as cluster:
         is_running = True
         while is_running:
             time.sleep(LOOK)
-            is_running = cluster.is_running  # looked at before the last glimpses are read
-            for glimpse in cluster.glimpses():
-                trace.note(glimpse.k, glimpse.X.mean(axis=0), time.monotonic() - began)
-                on_round(glimpse.k)
+            is_running = cluster.is_running  # looked at before the last snapshots are read
+            for snapshot in cluster.snapshots():
+                trace.note(snapshot.k, snapshot.X.mean(axis=0), time.monotonic() - began)
+                on_round(snapshot.k)
             cluster.check()
     return finished(load_outcome(out, topology), instance, trace, time.monotonic() - began)

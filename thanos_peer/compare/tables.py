@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thanos_peer.compare.gaps import GAPS, Cost, Result
+from thanos_peer.compare.gaps import GAPS, Cost, JudgedRun
 from thanos_peer.compare.trials import Contender, spell
 
 SPREADS = ("median", "min", "max")
@@ -20,13 +20,13 @@ class Line:
     """All runs of one method with the same settings."""
 
     contender: Contender
-    results: Sequence[Result]
+    results: Sequence[JudgedRun]
 
 
-def lines(results: Sequence[Result]) -> list[Line]:
+def lines(results: Sequence[JudgedRun]) -> list[Line]:
     """The runs by method and settings, in the order in which they were asked for."""
     labels = list(dict.fromkeys(result.trial.contender.label for result in results))
-    by_label: dict[str, list[Result]] = {label: [] for label in labels}
+    by_label: dict[str, list[JudgedRun]] = {label: [] for label in labels}
     for result in results:
         by_label[result.trial.contender.label].append(result)
     return [Line(found[0].trial.contender, found) for found in by_label.values()]
@@ -35,7 +35,7 @@ def lines(results: Sequence[Result]) -> list[Line]:
 # ---------------------------------------------------------------------- CSV
 
 
-def runs_csv(results: Sequence[Result]) -> str:
+def runs_csv(results: Sequence[JudgedRun]) -> str:
     """One row per run."""
     keys = list(dict.fromkeys(key for result in results for key in result.trial.contender.settings))
     head = ["method", "central", *keys, "seed", "ending", "words", "objective", "gap", *_OF_RUN]
@@ -49,7 +49,7 @@ _OF_RUN = (
 )
 
 
-def _run_cells(result: Result, keys: Sequence[str]) -> list[object]:
+def _run_cells(result: JudgedRun, keys: Sequence[str]) -> list[object]:
     contender, record = result.trial.contender, result.record
     settings = [spell(contender.settings[key]) if key in contender.settings else None for key in keys]
     return [
@@ -66,7 +66,7 @@ def _run_cells(result: Result, keys: Sequence[str]) -> list[object]:
     ]
 
 
-def table_csv(results: Sequence[Result]) -> str:
+def table_csv(results: Sequence[JudgedRun]) -> str:
     """One row per method and settings: medians and spread over seeds, and how the runs ended."""
     names = [f"{name}_{spell_gap(gap)}" for gap in GAPS for name in Cost._fields] + list(_MEASURES)
     head = ["method", "seeds", "failed", "endings"]
@@ -77,7 +77,7 @@ def table_csv(results: Sequence[Result]) -> str:
 _MEASURES = ("gap", "residual", "feasibility", "nonzeros")
 
 
-def _measures(result: Result) -> tuple[float | None, ...]:
+def _measures(result: JudgedRun) -> tuple[float | None, ...]:
     record = result.record
     return result.final_gap, record.residual, record.feasibility, record.nonzeros
 
@@ -119,7 +119,7 @@ def _csv_cell(cell: object) -> object:
 # ---------------------------------------------------------------------- Markdown
 
 
-def markdown(results: Sequence[Result], head: Sequence[str]) -> str:
+def markdown(results: Sequence[JudgedRun], head: Sequence[str]) -> str:
     """For people: what it took, and how it ended."""
     found = lines(results)
     blocks = [

@@ -14,7 +14,7 @@ from thanos_peer.deploy.restarts import LASTING, MOST_RESTARTS, RESTART_WINDOW
 from thanos_peer.errors import ConfigError
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import Topology
-from thanos_peer.topology.sections import Peer, is_local
+from thanos_peer.topology.sections import PeerSection, is_local
 from thanos_peer.transport.keys import secret_directory, secret_file
 
 STEPS = {
@@ -31,10 +31,10 @@ class Host:
     """A host as neighbors name it, and the peers on it."""
 
     name: str
-    peers: tuple[Peer, ...]
+    peers: tuple[PeerSection, ...]
 
 
-def host_of(peer: Peer) -> str | None:
+def host_of(peer: PeerSection) -> str | None:
     """The host in a peer's address; None if only its own host can use that address."""
     found = re.fullmatch(r"tcp://(?:\[(.+)\]|(.+)):\d+", peer.address)
     return None if found is None or is_local(peer.address) else str(found.group(1) or found.group(2))
@@ -46,7 +46,7 @@ def hosts_of(topology: Topology) -> list[Host]:
     Raises:
         ConfigError: A peer's address is one that no other host can reach.
     """
-    peers: dict[str, list[Peer]] = {}
+    peers: dict[str, list[PeerSection]] = {}
     for peer in topology.peers:
         name = host_of(peer)
         if name is None:
@@ -58,7 +58,7 @@ def hosts_of(topology: Topology) -> list[Host]:
     return [Host(name, tuple(there)) for name, there in peers.items()]
 
 
-def without_data(topology: Topology) -> list[Peer]:
+def without_data(topology: Topology) -> list[PeerSection]:
     """The peers of which only their own hosts know where their data lies."""
     return [peer for peer in topology.peers if topology.problem.data.kind == "files" and peer.data is None]
 
@@ -125,7 +125,7 @@ def _start_there(topology: Topology, directory: PurePosixPath) -> PurePosixPath 
 
 
 def _copy_own(
-    topology: Topology, host: Host, peer: Peer, made: PurePosixPath, directory: PurePosixPath
+    topology: Topology, host: Host, peer: PeerSection, made: PurePosixPath, directory: PurePosixPath
 ) -> Iterator[str]:
     """What is of one peer alone: its secret, and its data, which is not ours to copy."""
     secret = secret_file(secret_directory(topology.file), peer.id)

@@ -30,7 +30,7 @@ KEY = "/key/secret"
 TAKE_KEY = f'umask 077 && cp "/keys/$HOSTNAME.secret" {KEY}'
 
 
-def name_of(topology: Topology) -> str:
+def instance_name(topology: Topology) -> str:
     """The name of all objects of a run: letters, digits and dashes; no other run's, where it had to be changed."""
     slug = re.sub(r"[^a-z0-9]+", "-", topology.name.lower()).strip("-")
     if slug != topology.name or len(slug) > LONGEST_NAME:
@@ -41,12 +41,12 @@ def name_of(topology: Topology) -> str:
 
 def removal_of(topology: Topology) -> str:
     """The command that removes a run from the cluster, with what its pods have kept."""
-    return f"kubectl delete statefulset,pvc -l app.kubernetes.io/instance={name_of(topology)}"
+    return f"kubectl delete statefulset,pvc -l app.kubernetes.io/instance={instance_name(topology)}"
 
 
 def pod_of(topology: Topology, agent: AgentId) -> str:
     """The name by which a pod is reached."""
-    name = name_of(topology)
+    name = instance_name(topology)
     return f"{name}-{agent}.{name}"
 
 
@@ -79,7 +79,7 @@ def manifests(
     ]
     head = f"# {topology.name}: {topology.d} peers. Written by `thanos-peer kubernetes`.\n"
     if topology.problem.data.kind == "files":
-        volume, name = f"data-{name_of(topology)}-0", PurePath(str(topology.peers[0].data)).name
+        volume, name = f"data-{instance_name(topology)}-0", PurePath(str(topology.peers[0].data)).name
         head += f"# The data of peer 0 must be in the volume {volume}, as {name}, and so on.\n"
     return head + "".join(f"---\n{to_yaml(one)}" for one in objects)
 
@@ -107,18 +107,18 @@ def _config(topology: Topology, text: str, enclosures: Enclosures) -> dict[str, 
 
 def secrets(topology: Topology, keys: dict[AgentId, KeyPair]) -> str:
     """The text of secrets.yaml."""
-    name = name_of(topology)
+    name = instance_name(topology)
     content = {f"{name}-{agent}.secret": f"{pair.secret}\n" for agent, pair in keys.items()}
     return to_yaml(_object("v1", "Secret", topology, {"type": "Opaque", "stringData": content}))
 
 
 def _object(version: str, kind: str, topology: Topology, content: dict[str, Any]) -> dict[str, Any]:
-    metadata = {"name": name_of(topology), "labels": _labels(topology)}
+    metadata = {"name": instance_name(topology), "labels": _labels(topology)}
     return {"apiVersion": version, "kind": kind, "metadata": metadata} | content
 
 
 def _labels(topology: Topology) -> dict[str, str]:
-    return {"app.kubernetes.io/name": "thanos-peer", "app.kubernetes.io/instance": name_of(topology)}
+    return {"app.kubernetes.io/name": "thanos-peer", "app.kubernetes.io/instance": instance_name(topology)}
 
 
 def _service(topology: Topology) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _stateful_set(
 ) -> dict[str, Any]:
     claims = ["work"] + (["data"] if topology.problem.data.kind == "files" else [])
     return {
-        "serviceName": name_of(topology),
+        "serviceName": instance_name(topology),
         "replicas": topology.d,
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": _labels(topology)},
@@ -164,7 +164,7 @@ def _pod(topology: Topology, image: str, limits: Limits, enclosures: Enclosures)
     paths = {"topology.toml": "topology.toml"} | {name: f"{DIRECTORY}/{name}" for name in enclosures.files}
     items = [{"key": key, "path": path} for key, path in paths.items()]
     volumes: list[dict[str, Any]] = [
-        {"name": "topology", "configMap": {"name": name_of(topology), "items": items}},
+        {"name": "topology", "configMap": {"name": instance_name(topology), "items": items}},
         {"name": "tmp", "emptyDir": {}},
     ]
     pod: dict[str, Any] = {
@@ -182,7 +182,7 @@ def _pod(topology: Topology, image: str, limits: Limits, enclosures: Enclosures)
     if topology.has_keys:
         pod["initContainers"] = [_take_key(image)]
         volumes += [
-            {"name": "keys", "secret": {"secretName": name_of(topology)}},
+            {"name": "keys", "secret": {"secretName": instance_name(topology)}},
             {"name": "key", "emptyDir": {"medium": "Memory"}},
         ]
     return pod | {"containers": [_peer(topology, image, limits, enclosures)], "volumes": volumes}

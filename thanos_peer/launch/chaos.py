@@ -69,7 +69,7 @@ def draw_faults(count: int, kinds: Sequence[str], *, d: int, rounds: int, seed: 
     return faults
 
 
-class Progress:
+class StallDetector:
     """Whether a run still moves; the rounds that prepare it are seen only by asking the peers.
 
     Args:
@@ -126,12 +126,12 @@ class Chaos:
             PeerFailedError: One ended with an error.
             NeighborLostError: Nothing moves any more.
         """
-        k, progress = -1, Progress(self._cluster.whereabouts)
+        k, progress = -1, StallDetector(self._cluster.whereabouts)
         while self._cluster.is_running:
             time.sleep(LOOK)
             self._cluster.check()
-            for glimpse in self._cluster.glimpses():
-                k = glimpse.k
+            for snapshot in self._cluster.snapshots():
+                k = snapshot.k
                 progress.note()
             self._thaw_those_due()
             while self._left and self._left[0].k <= k:

@@ -70,7 +70,7 @@ def _keep(port: socket.socket) -> None:
         there.recv(1)
 
 
-def prepare(
+def prepare_peers(
     topology: Topology,
     file: Path,
     ports: Sequence[int] | None = None,
@@ -103,7 +103,7 @@ def prepare(
 
 
 @dataclass(frozen=True)
-class Glimpse:
+class ClusterSnapshot:
     """All peers in the same round: what a row of the history is measured on."""
 
     k: int
@@ -119,7 +119,7 @@ class Cluster:
         topology: What runs.
         out: The run directory.
         secrets: The directory of their secrets.
-        keep_every: Rounds between two glimpses.
+        keep_every: Rounds between two snapshots.
         give_up: Seconds after which a waiting peer gives up; None never.
         survive: What a peer comes back from, if it is started again: "power", "kill" or "nothing".
         lasts: Whether peers could go on at their addresses when this is over; not so behind proxies.
@@ -217,7 +217,7 @@ class Cluster:
             words += ["--allow-code", allowed]
         return shlex.join(words)
 
-    def glimpses(self) -> Iterator[Glimpse]:
+    def snapshots(self) -> Iterator[ClusterSnapshot]:
         """The rounds that all peers have reported since the last call, in order."""
         for i, reader in enumerate(self._readers):
             for record in reader.read():
@@ -229,7 +229,7 @@ class Cluster:
             rows = [records[i] for i in range(self._topology.d)]
             X, eta = (np.array([row[name] for row in rows]) for name in ("X", "eta"))
             divisor = float(rows[0]["overall"])
-            yield Glimpse(k, X, eta, None if np.isnan(divisor) else divisor)
+            yield ClusterSnapshot(k, X, eta, None if np.isnan(divisor) else divisor)
 
     def phase(self) -> tuple[str, int] | None:
         """Which phase peer 0 is in, and the round of it, by its own word; None if it does not answer at once."""

@@ -28,7 +28,7 @@ from thanos_peer.peer.scheduling import prefer_long_turns
 from thanos_peer.peer.signals import Signals
 from thanos_peer.peer.status import StatusServer, local_address
 from thanos_peer.problem import share_of
-from thanos_peer.protocol import conversation
+from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.waiting import Patience
 from thanos_peer.protocol.wire import DONE, SPENT, Bye
 from thanos_peer.samples import features_digest
@@ -44,7 +44,7 @@ log = logging.getLogger("thanos_peer")
 
 
 @dataclass(frozen=True)
-class Options:
+class PeerOptions:
     """What the person at this host chose.
 
     Attributes:
@@ -74,7 +74,7 @@ class Options:
     ends_with_stdin: bool = False
 
 
-def run_peer(topology: Topology, agent_id: AgentId, options: Options, signals: Signals) -> int:
+def run_peer(topology: Topology, agent_id: AgentId, options: PeerOptions, signals: Signals) -> int:
     """Run one peer to its end, and write its results whatever the end.
 
     Args:
@@ -110,7 +110,7 @@ class _Life:
 
     topology: Topology
     agent: AgentId
-    options: Options
+    options: PeerOptions
     credentials: Credentials | None
     files: PeerFiles
     signals: Signals
@@ -203,7 +203,7 @@ class _Life:
             bind=str(options.bind),
             credentials=self.credentials,
             on_round=self._keeper(stack),
-            options=conversation.Options(
+            options=Options(
                 patience=options.patience,
                 saves=store is not None,
                 restarts_tracking=options.restarts_tracking,
@@ -278,7 +278,7 @@ def _write_at_least_something(write: Callable[[str], None], error: ThanosPeerErr
 
 
 def _ending_of(agent: Agent) -> str:
-    return "tolerance" if agent.is_below_tolerance else "max_rounds"  # the words of `Ending`
+    return "tolerance" if agent.is_below_tolerance else "max_rounds"  # the words of `EndReason`
 
 
 def _ignore(agent: Agent) -> None:
@@ -288,7 +288,7 @@ def _ignore(agent: Agent) -> None:
 async def _serve(
     topology: Topology,
     peer: Peer,
-    options: Options,
+    options: PeerOptions,
     signals: Signals,
     on_done: Callable[[], None],
     on_anew: Callable[[], None],

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from thanos_peer.errors import ConfigError
 from thanos_peer.plots import LIGHT, require_matplotlib
-from thanos_peer.report.page import render, sections_of
+from thanos_peer.report.page import render_page, sections_of
 from thanos_peer.report.reading import read_run
 
 PAGE = "report.html"
@@ -30,7 +30,7 @@ def write_report(path: Path, out: Path, file: Path | None = None) -> list[Path]:
     sections = sections_of(run)
     drawings = [drawing for section in sections for drawing in section.drawings]
     pictures = [_write(out / f"{drawing.name}.png", drawing.drawn(LIGHT, ".png")) for drawing in drawings]
-    return [_write(out / PAGE, render(run, sections).encode()), *pictures]
+    return [_write(out / PAGE, render_page(run, sections).encode()), *pictures]
 
 
 def _write(path: Path, content: bytes) -> Path:

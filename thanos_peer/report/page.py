@@ -21,7 +21,7 @@ LONGEST_WAITS = 8
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of the page: where a link leads to, its heading, what it says, and the figures in it."""
 
     anchor: str
@@ -30,7 +30,7 @@ class Section:
     drawings: tuple[Drawing, ...] = ()
 
 
-def sections_of(run: Run) -> list[Section]:
+def sections_of(run: Run) -> list[PageSection]:
     """All that is said about a run, in order."""
     return [
         _numbers(run),
@@ -39,11 +39,11 @@ def sections_of(run: Run) -> list[Section]:
         _loadings(run),
         _sparsity(run),
         _waiting(run),
-        Section("origin", "What ran", tables.table_of(tables.origin_rows(run))),
+        PageSection("origin", "What ran", tables.table_of(tables.origin_rows(run))),
     ]
 
 
-def render(run: Run, sections: Sequence[Section]) -> str:
+def render_page(run: Run, sections: Sequence[PageSection]) -> str:
     """The page as text."""
     name = run.topology.name
     links = [element("a", section.title, href=f"#{section.anchor}") for section in sections]
@@ -117,28 +117,28 @@ def _listed(agents: Sequence[int], most: int = 12) -> str:
     return ", ".join(map(str, agents[:most])) + (" and others" if len(agents) > most else "")
 
 
-def _numbers(run: Run) -> Section:
+def _numbers(run: Run) -> PageSection:
     parts = [tables.table_of(rows) for rows in (tables.ending_rows(run), tables.result_rows(run)) if rows]
     content = element("div", *parts, class_="grid") if parts else element("p", "No round has been measured yet.")
-    return Section("numbers", "Numbers", content)
+    return PageSection("numbers", "Numbers", content)
 
 
-def _convergence(run: Run) -> Section:
+def _convergence(run: Run) -> PageSection:
     drawings = figures.convergence_drawings(run)
     if not drawings:
-        return Section("convergence", "Convergence", element("p", "No round has been measured yet."))
+        return PageSection("convergence", "Convergence", element("p", "No round has been measured yet."))
     return _with_figures("convergence", "Convergence", drawings)
 
 
-def _network(run: Run) -> Section:
+def _network(run: Run) -> PageSection:
     beside = tables.table_of(tables.network_rows(run))
     return _with_figures("network", "Network", [figures.network_drawing(run)], beside)
 
 
-def _loadings(run: Run) -> Section:
+def _loadings(run: Run) -> PageSection:
     title, loadings = "Loadings", findings.loadings_of(run)
     if loadings is None:
-        return Section(
+        return PageSection(
             "loadings", title, element("p", "No peer has left a result: there are no loadings to draw.")
         )
     rows = findings.main_rows(loadings, MOST_ROWS)
@@ -166,11 +166,11 @@ def _rest(loadings: Matrix, rows: Sequence[int]) -> str:
     return f"The {len(rows)} of {n} features with the largest loadings are shown; {rest}."
 
 
-def _sparsity(run: Run) -> Section:
+def _sparsity(run: Run) -> PageSection:
     title, trade_off = "Sparsity against variance", findings.trade_off_of(run)
     drawing = figures.trade_off_drawing(run, trade_off)
     if drawing is None:
-        return Section(
+        return PageSection(
             "sparsity",
             title,
             element(
@@ -189,7 +189,7 @@ def _sparsity(run: Run) -> Section:
     return _with_figures("sparsity", title, [drawing], element("div", element("p", said)))
 
 
-def _waiting(run: Run) -> Section:
+def _waiting(run: Run) -> PageSection:
     title, waits = "Time waited per edge", findings.waits_of(run)
     if not np.isfinite(waits).any():
         simulated = run.description.engine not in ("", "network")
@@ -198,7 +198,7 @@ def _waiting(run: Run) -> Section:
             if simulated
             else "No peer tells how long it has waited for its neighbors."
         )
-        return Section("waiting", title, element("p", why))
+        return PageSection("waiting", title, element("p", why))
     longest = findings.longest_waits(waits, LONGEST_WAITS)
     lines = [[f"{i} for {j}", f"{seconds:.2f}"] for i, j, seconds in longest]
     said = (
@@ -209,9 +209,9 @@ def _waiting(run: Run) -> Section:
     return _with_figures("waiting", title, [figures.waiting_drawing(waits)], beside)
 
 
-def _with_figures(anchor: str, title: str, drawings: Sequence[Drawing], *beside: Html) -> Section:
+def _with_figures(anchor: str, title: str, drawings: Sequence[Drawing], *beside: Html) -> PageSection:
     shown = [_figure(drawing) for drawing in drawings]
-    return Section(anchor, title, element("div", *shown, *beside, class_="grid"), tuple(drawings))
+    return PageSection(anchor, title, element("div", *shown, *beside, class_="grid"), tuple(drawings))
 
 
 def _figure(drawing: Drawing) -> Html:

@@ -14,7 +14,7 @@ from thanos_peer.topology import Topology
 Number = float | int
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """One line of a table."""
 
     label: str
@@ -22,15 +22,15 @@ class Row(NamedTuple):
     value: Number | None = None
 
 
-def ending_rows(run: Run) -> list[Row]:
+def ending_rows(run: Run) -> list[TableRow]:
     """How the run ended; of one that has not, its latest round."""
     summary = run.summary
     if summary is None:
         return _latest_rows(run) or _first_peers_rows(run)
     return [
-        Row("Ending", summary.ending),
-        Row("Rounds", f"{summary.rounds:,}", summary.rounds),
-        Row("Time", f"{summary.seconds:.1f} seconds", summary.seconds),
+        TableRow("Ending", summary.ending),
+        TableRow("Rounds", f"{summary.rounds:,}", summary.rounds),
+        TableRow("Time", f"{summary.seconds:.1f} seconds", summary.seconds),
         *_measure_rows(summary.objective, summary.feasibility, summary.consensus),
         *_verdict_rows(
             summary.residual, summary.tolerance, summary.verdict, f", relative to {summary.relative_to}"
@@ -40,27 +40,27 @@ def ending_rows(run: Run) -> list[Row]:
     ]
 
 
-def result_rows(run: Run) -> list[Row]:
+def result_rows(run: Run) -> list[TableRow]:
     """What came out, and what went over the network."""
     rows = [] if run.summary is None else _summary_rows(run.summary)
     if run.facts:
         total = sum(edge.bytes_sent for facts in run.facts.values() for edge in facts.edges.values())
-        rows.append(Row("All bytes sent", f"{total:,}, frames and greetings included", total))
+        rows.append(TableRow("All bytes sent", f"{total:,}, frames and greetings included", total))
     return rows
 
 
-def _latest_rows(run: Run) -> list[Row]:
+def _latest_rows(run: Run) -> list[TableRow]:
     if not run.history:
         return []
     latest = {name: float(column[-1]) for name, column in run.history.items()}
     return [
-        Row("Latest round", f"{latest['round']:,.0f}", int(latest["round"])),
+        TableRow("Latest round", f"{latest['round']:,.0f}", int(latest["round"])),
         *_measure_rows(latest["objective"], latest["feasibility"], latest["consensus"]),
-        Row("Epsilon of this round", f"{latest['epsilon']:.2e}, by Def. 3", latest["epsilon"]),
+        TableRow("Epsilon of this round", f"{latest['epsilon']:.2e}, by Def. 3", latest["epsilon"]),
     ]
 
 
-def _first_peers_rows(run: Run) -> list[Row]:
+def _first_peers_rows(run: Run) -> list[TableRow]:
     """The result as the first peer that has left one knows it: where nobody has seen all of them."""
     if not run.facts:
         return []
@@ -74,38 +74,44 @@ def _first_peers_rows(run: Run) -> list[Row]:
     }
     tolerance = run.topology.tolerance
     return [
-        Row("As peer", str(first), first),
-        Row("Rounds", f"{facts.round:,}", facts.round),
-        *(Row(label, f"{value:{form}}", value) for label, (value, form) in known.items() if value is not None),
+        TableRow("As peer", str(first), first),
+        TableRow("Rounds", f"{facts.round:,}", facts.round),
+        *(
+            TableRow(label, f"{value:{form}}", value)
+            for label, (value, form) in known.items()
+            if value is not None
+        ),
         *_verdict_rows(facts.residual, tolerance, facts.verdict),
-        Row("Non-zero loadings", f"{sum(facts.nonzeros):,}", sum(facts.nonzeros)),
+        TableRow("Non-zero loadings", f"{sum(facts.nonzeros):,}", sum(facts.nonzeros)),
     ]
 
 
-def _measure_rows(objective: float, feasibility: float, consensus: float) -> list[Row]:
+def _measure_rows(objective: float, feasibility: float, consensus: float) -> list[TableRow]:
     return [
-        Row("Objective", f"{objective:.9g}", objective),
-        Row("Feasibility", f"{feasibility:.2e}, mean of ||X_i'X_i - I||", feasibility),
-        Row("Consensus", f"{consensus:.2e}, largest ||X_i - mean||", consensus),
+        TableRow("Objective", f"{objective:.9g}", objective),
+        TableRow("Feasibility", f"{feasibility:.2e}, mean of ||X_i'X_i - I||", feasibility),
+        TableRow("Consensus", f"{consensus:.2e}, largest ||X_i - mean||", consensus),
     ]
 
 
-def _verdict_rows(residual: float | None, tolerance: float, verdict: str | None, unit: str = "") -> list[Row]:
+def _verdict_rows(residual: float | None, tolerance: float, verdict: str | None, unit: str = "") -> list[TableRow]:
     """What is certified of the non-smooth problem, and what that means."""
     wanted = f"tolerance {tolerance:g}" if tolerance else "no tolerance was set"
     shown = "not known" if residual is None else f"{residual:.2e}{unit}"
-    row = Row("Residual", f"{shown}; {wanted}", residual)
-    return [row, Row("Verdict", verdict)] if verdict else [row]
+    row = TableRow("Residual", f"{shown}; {wanted}", residual)
+    return [row, TableRow("Verdict", verdict)] if verdict else [row]
 
 
-def _smoothing_rows(summary: Summary) -> list[Row]:
+def _smoothing_rows(summary: Summary) -> list[TableRow]:
     """What is certified of the smoothed problem, by methods that smooth."""
     if summary.sigma is None:
         return []
-    return [Row("Epsilon of Def. 3", f"{summary.epsilon:.2e}, with sigma = {summary.sigma:.3g}", summary.epsilon)]
+    return [
+        TableRow("Epsilon of Def. 3", f"{summary.epsilon:.2e}, with sigma = {summary.sigma:.3g}", summary.epsilon)
+    ]
 
 
-def _summary_rows(summary: Summary) -> list[Row]:
+def _summary_rows(summary: Summary) -> list[TableRow]:
     variance = {
         "Variance explained": summary.variance_explained,
         "Variance, sparse": summary.sparse_variance_explained,
@@ -113,37 +119,37 @@ def _summary_rows(summary: Summary) -> list[Row]:
     phases = ", ".join(f"{name} {rounds:,}" for name, rounds in summary.rounds_by_phase.items())
     phases += "".join(f"; {name} was cut short by its max_rounds" for name in summary.phases_cut_short)
     return [
-        *(Row(name, f"{share:.2%}", share) for name, share in variance.items() if share is not None),
-        Row("Non-zero loadings", f"{summary.nonzeros:,} of {summary.entries:,}", summary.nonzeros),
-        Row("Features in use", f"{summary.nonzero_rows:,} of {summary.rows:,}", summary.nonzero_rows),
-        *([Row("Rounds by phase", phases)] if len(summary.rounds_by_phase) > 1 else []),
-        Row("Messages", f"{summary.messages:,}", summary.messages),
-        Row("Traffic", f"{summary.payload_bytes:,} bytes in them", summary.payload_bytes),
+        *(TableRow(name, f"{share:.2%}", share) for name, share in variance.items() if share is not None),
+        TableRow("Non-zero loadings", f"{summary.nonzeros:,} of {summary.entries:,}", summary.nonzeros),
+        TableRow("Features in use", f"{summary.nonzero_rows:,} of {summary.rows:,}", summary.nonzero_rows),
+        *([TableRow("Rounds by phase", phases)] if len(summary.rounds_by_phase) > 1 else []),
+        TableRow("Messages", f"{summary.messages:,}", summary.messages),
+        TableRow("Traffic", f"{summary.payload_bytes:,} bytes in them", summary.payload_bytes),
     ]
 
 
-def _reference_rows(summary: Summary) -> list[Row]:
+def _reference_rows(summary: Summary) -> list[TableRow]:
     known = {
         "Residual of the reference X*": summary.reference_residual,
         "Distance to X*": summary.distance,
         "Distance to X*, aligned": summary.aligned_distance,
         "Objective gap to X*": summary.gap,
     }
-    return [Row(label, f"{value:.3e}", value) for label, value in known.items() if value is not None]
+    return [TableRow(label, f"{value:.3e}", value) for label, value in known.items() if value is not None]
 
 
-def network_rows(run: Run) -> list[Row]:
+def network_rows(run: Run) -> list[TableRow]:
     """The graph in numbers."""
     graph = run.topology.graph
     weights = [weight for i, row in enumerate(graph.mixing) for j, weight in row if i != j]
     kind = "Metropolis" if graph.explicit_weights is None else "given as a matrix"
     return [
-        Row("Peers", f"{graph.d:,}", graph.d),
-        Row("Edges", f"{len(graph.edges):,}", len(graph.edges)),
-        Row("Neighbors per peer", _range(graph.degrees)),
-        Row("Weights of edges", f"{_range(weights)}; {kind}"),
-        Row("Diameter", str(graph.diameter), graph.diameter),
-        Row(
+        TableRow("Peers", f"{graph.d:,}", graph.d),
+        TableRow("Edges", f"{len(graph.edges):,}", len(graph.edges)),
+        TableRow("Neighbors per peer", _range(graph.degrees)),
+        TableRow("Weights of edges", f"{_range(weights)}; {kind}"),
+        TableRow("Diameter", str(graph.diameter), graph.diameter),
+        TableRow(
             "lambda",
             f"{graph.lambda_:.6f}: what a round of mixing leaves of any disagreement, at most",
             graph.lambda_,
@@ -156,7 +162,7 @@ def _range(values: Sequence[float]) -> str:
     return f"{low} each" if low == high else f"{low} to {high}"
 
 
-def origin_rows(run: Run) -> list[Row]:
+def origin_rows(run: Run) -> list[TableRow]:
     """What ran, when, and with what."""
     topology, described = run.topology, run.description
     problem = topology.problem
@@ -175,7 +181,7 @@ def origin_rows(run: Run) -> list[Row]:
     }
     if not described.engine:
         del rows["Run as"]
-    return [Row(label, shown) for label, shown in rows.items() if shown]
+    return [TableRow(label, shown) for label, shown in rows.items() if shown]
 
 
 def _method(topology: Topology) -> str:
@@ -186,7 +192,7 @@ def _method(topology: Topology) -> str:
     return f"{name}, beta = {beta if isinstance(beta, str) else f'{beta:g}'}" if has_beta else name
 
 
-def table_of(rows: Sequence[Row]) -> Html:
+def table_of(rows: Sequence[TableRow]) -> Html:
     """Rows with a label each; what is rounded for the eye has all its digits in the `value` of a data element."""
     lines = [
         element(

@@ -12,7 +12,7 @@ from thanos_peer.phases import Found
 from thanos_peer.problem import Instance
 
 
-class Glimpse(Protocol):
+class Snapshot(Protocol):
     """All agents in the same round."""
 
     @property
@@ -60,7 +60,7 @@ class Ended(Protocol):
         """Whether the answer is certified to be as good as was asked for; None where nothing is certified."""
 
 
-class Network(Glimpse, Ended, Protocol):
+class Network(Snapshot, Ended, Protocol):
     """All agents of a topology, and the way to their next round."""
 
     @property

@@ -9,10 +9,10 @@ from thanos_peer.algorithm.reference import Reference
 from thanos_peer.algorithm.stiefel import infeasibility, polar
 from thanos_peer.block import Matrix
 from thanos_peer.problem import Instance
-from thanos_peer.simulate.network import Ended, Glimpse, Network
+from thanos_peer.simulate.network import Ended, Network, Snapshot
 
 
-class Ending(Enum):
+class EndReason(Enum):
     """Why a run ended."""
 
     TOLERANCE = "every agent was below the tolerance"
@@ -44,7 +44,7 @@ class Row:
     gap: float | None = None
 
 
-def measure(network: Glimpse, instance: Instance, reference: Reference | None = None) -> Row:
+def measure(network: Snapshot, instance: Instance, reference: Reference | None = None) -> Row:
     """The row of the round that the network is in, of the problem as its agents have prepared it."""
     instance = instance.divided_by(network.overall)
     X, eta = network.X, network.eta
@@ -118,8 +118,8 @@ def run(
         yield measure(network, instance, reference)
 
 
-def ending_of(network: Ended) -> Ending:
+def ending_of(network: Ended) -> EndReason:
     """Why the network stands where it stands."""
     if not network.is_done:
-        return Ending.INTERRUPTED
-    return Ending.TOLERANCE if network.is_below_tolerance else Ending.MAX_ROUNDS
+        return EndReason.INTERRUPTED
+    return EndReason.TOLERANCE if network.is_below_tolerance else EndReason.MAX_ROUNDS

@@ -11,12 +11,12 @@ from thanos_peer.block import Matrix
 from thanos_peer.convergence import have_all
 from thanos_peer.errors import ConfigError
 from thanos_peer.loadings.files import read_facts, read_matrices
-from thanos_peer.simulate import Ended, Glimpse
+from thanos_peer.simulate import Ended, Snapshot
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import Topology
 
 
-class Outcome(Glimpse, Ended, Protocol):
+class Outcome(Snapshot, Ended, Protocol):
     """What a summary is made from: a finished network, simulated or real."""
 
     @property

@@ -13,7 +13,7 @@ from thanos_peer.block import AgentId
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology import prediction
 from thanos_peer.topology.graph import Graph
-from thanos_peer.topology.sections import Algorithm, Peer, Problem, TopologyFile
+from thanos_peer.topology.sections import Algorithm, PeerSection, Problem, TopologyFile
 
 FLOAT32_TOLERANCE = 1e-5
 
@@ -59,7 +59,7 @@ class Topology:
         return self.file.parent
 
     @cached_property
-    def peers(self) -> tuple[Peer, ...]:
+    def peers(self) -> tuple[PeerSection, ...]:
         """The peers in order of id, so that peers[i] is peer i."""
         return tuple(sorted(self.content.peers, key=lambda peer: peer.id))
 

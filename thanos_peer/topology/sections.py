@@ -109,7 +109,7 @@ def check_path(path: str) -> str:
 FilePath: TypeAlias = Annotated[str, AfterValidator(check_path)]
 
 
-class Peer(Section):
+class PeerSection(Section):
     """One agent: where it listens, by which key it is known, and where its data lies on its own host."""
 
     id: Annotated[int, Field(ge=0, lt=2**31)]
@@ -137,7 +137,7 @@ class FileData(Section):
     overall: Literal["auto", "raw"] = "raw"
 
 
-Options: TypeAlias = Annotated[dict[str, Any], AfterValidator(check_options)]
+PlainOptions: TypeAlias = Annotated[dict[str, Any], AfterValidator(check_options)]
 
 
 class Problem(Section):
@@ -148,8 +148,8 @@ class Problem(Section):
     regularizer: Annotated[str, BeforeValidator(check_regularizer)]
     mu: Annotated[float, Field(ge=0)] | None = None
     objective: Annotated[str, AfterValidator(check_code)] | None = None
-    objective_options: Options = Field(default_factory=dict)
-    regularizer_options: Options = Field(default_factory=dict)
+    objective_options: PlainOptions = Field(default_factory=dict)
+    regularizer_options: PlainOptions = Field(default_factory=dict)
     data: Annotated[SyntheticData | FileData, Field(discriminator="kind")]
 
     def own_code(self) -> dict[str, str]:
@@ -272,12 +272,12 @@ class TopologyFile(Section):
     unencrypted: InTheClear | None = None
     problem: Problem
     algorithm: Algorithm
-    peers: Annotated[list[Peer], Field(min_length=1)]
+    peers: Annotated[list[PeerSection], Field(min_length=1)]
 
 
 SECTIONS: dict[tuple[str, ...], type[Section]] = {  # which model reads which place of the file
     (): TopologyFile,
-    ("peers",): Peer,
+    ("peers",): PeerSection,
     ("problem",): Problem,
     ("problem", "data", "synthetic"): SyntheticData,
     ("problem", "data", "files"): FileData,
