@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from launch.test_run import are_stepping, launch, nursery_of, peers_of
+from launch.test_run import are_stepping, fork_server_of, launch, peers_of
 from processes import (
     assert_same_bits,
     command,
@@ -18,7 +18,7 @@ from processes import (
     write_topology,
 )
 
-from thanos_peer.launch.fork_server import LONGEST, Nursery
+from thanos_peer.launch.fork_server import LONGEST, ForkServer
 from thanos_peer.storage.peer_files import PeerFiles
 
 NO_THIRD_PEER = """
@@ -30,7 +30,7 @@ def fork_some():
     if sum(forked) > 2 and is_first == {in_first}:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
     return fork()
-if "nursery" in sys.orig_argv:
+if "fork-server" in sys.orig_argv:
     os.fork = fork_some
 """
 NO_PROGRAM = """
@@ -47,26 +47,26 @@ import os, pathlib, sys, time
 def fork():
     pathlib.Path({here!r}).touch()
     time.sleep(100)
-if "nursery" in sys.orig_argv:
+if "fork-server" in sys.orig_argv:
     os.fork = fork
 """
 KILLED_BY_FORKING = """
 import os, sys
 def fork():
     os.kill(os.getpid(), 9)
-if "nursery" in sys.orig_argv:
+if "fork-server" in sys.orig_argv:
     os.fork = fork
 """
-BROKEN_NURSERY = "import sys\nif 'nursery' in sys.orig_argv: sys.exit('the real reason')\n"
+BROKEN_SERVER = "import sys\nif 'fork-server' in sys.orig_argv: sys.exit('the real reason')\n"
 DRAWS_AT_THE_END = """
 import atexit, sys
 def draw():
     import numpy
     print(numpy.random.normal())
-if "nursery" in sys.orig_argv:
+if "fork-server" in sys.orig_argv:
     atexit.register(draw)
 """
-NO_NURSERY = "import os, sys\nif 'nursery' in sys.orig_argv: os.kill(os.getpid(), 9)\n"
+NO_SERVER = "import os, sys\nif 'fork-server' in sys.orig_argv: os.kill(os.getpid(), 9)\n"
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_peers_go_on_without_it(tmp_path):
     launcher = launch(topology, tmp_path / "run", "--free-ports", "--quiet")
     with ended_afterwards(launcher):
         peers_of(launcher, 4)
-        os.kill(nursery_of(launcher.pid), signal.SIGKILL)
+        os.kill(fork_server_of(launcher.pid), signal.SIGKILL)
         _, stderr = launcher.communicate(timeout=120)
     assert launcher.returncode == 0, stderr
     assert_same_bits(tmp_path / "run", topology)
@@ -124,7 +124,7 @@ def test_a_peer_that_it_cannot_fork_is_a_new_program(ring, tmp_path, in_first):
     assert_same_bits(tmp_path / "run", ring)
 
 
-@pytest.mark.parametrize(("words", "first"), [("start", 2), ("nursery start", 0)])
+@pytest.mark.parametrize(("words", "first"), [("start", 2), ("fork-server start", 0)])
 def test_a_peer_that_no_process_can_be_made_for_is_named(ring, tmp_path, words, first):
     fault = NO_THIRD_PEER.format(in_first=True) + NO_PROGRAM.format(words=words)
     done = finish(ring, tmp_path / "run", environment_with(fault, tmp_path / "none"))
@@ -134,11 +134,11 @@ def test_a_peer_that_no_process_can_be_made_for_is_named(ring, tmp_path, words, 
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("fault", [NO_NURSERY, BROKEN_NURSERY], ids=["killed", "broken"])
+@pytest.mark.parametrize("fault", [NO_SERVER, BROKEN_SERVER], ids=["killed", "broken"])
 def test_if_it_is_gone_before_there_are_peers_they_are_new_programs(ring, tmp_path, fault):
     done = finish(ring, tmp_path / "run", environment_with(fault, tmp_path / "none"))
     assert done.returncode == 0, done.stderr
-    assert ("the real reason" in done.stderr) == (fault == BROKEN_NURSERY)
+    assert ("the real reason" in done.stderr) == (fault == BROKEN_SERVER)
     assert_same_bits(tmp_path / "run", ring)
 
 
@@ -150,45 +150,45 @@ def test_if_it_is_gone_while_it_makes_a_peer_the_run_ends_and_says_so(ring, tmp_
 
 
 def test_where_peers_cannot_be_forked_they_are_new_programs_with_the_same_bits(ring, tmp_path):
-    nursery, out = Nursery(os.environ, forks=False), tmp_path / "run"
+    server, out = ForkServer(os.environ, forks=False), tmp_path / "run"
     arguments = ["--topology", str(ring.file), "--out", str(out), "--end-with-stdin"]
     peers = []
     for i in range(ring.d):
         files = PeerFiles(out, ring, i)
         files.prepare(is_resumed=False)
-        peers.append(nursery.start(["--id", str(i), *arguments], files.log))
+        peers.append(server.start(["--id", str(i), *arguments], files.log))
     assert [ended(peer) for peer in peers] == [0] * ring.d
-    nursery.close()
+    server.close()
     assert_same_bits(out, ring)
 
 
 def test_more_arguments_than_a_request_may_have_are_those_of_a_new_program(tmp_path):
-    nursery, log = Nursery(os.environ), tmp_path / "log"
-    assert ended(nursery.start(["--id", "0", "--topology", "/" + "x" * LONGEST], log)) == 3
-    nursery.close()
+    server, log = ForkServer(os.environ), tmp_path / "log"
+    assert ended(server.start(["--id", "0", "--topology", "/" + "x" * LONGEST], log)) == 3
+    server.close()
     assert "cannot be read" in log.read_text()
 
 
 def test_an_interrupted_request_is_not_answered_to_another(tmp_path):
-    nursery, log = Nursery(os.environ), tmp_path / "log"
-    assert ended(nursery.start(["--help"], log)) == 0  # so it is ready
-    os.kill(nursery_of(os.getpid()), signal.SIGSTOP)
+    server, log = ForkServer(os.environ), tmp_path / "log"
+    assert ended(server.start(["--help"], log)) == 0  # so it is ready
+    os.kill(fork_server_of(os.getpid()), signal.SIGSTOP)
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 1.0)
     try:
         with pytest.raises(KeyboardInterrupt):
-            nursery.start(["--help"], log)
+            server.start(["--help"], log)
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert ended(nursery.start(["--nonsense"], log)) == 2
-    nursery.close()
+    assert ended(server.start(["--nonsense"], log)) == 2
+    server.close()
     assert "Usage: thanos-peer start" in log.read_text()
 
 
 def test_a_peer_whose_making_was_interrupted_has_ended(tmp_path):
     is_forking = tmp_path / "forks"
-    nursery = Nursery(environment_with(SLOW_FORKS.format(here=str(is_forking)), tmp_path / "slow"))
-    peer, before = nursery.start(["--help"], tmp_path / "log"), signal.getsignal(signal.SIGALRM)
+    server = ForkServer(environment_with(SLOW_FORKS.format(here=str(is_forking)), tmp_path / "slow"))
+    peer, before = server.start(["--help"], tmp_path / "log"), signal.getsignal(signal.SIGALRM)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
 
     def interrupt_it():
@@ -205,38 +205,38 @@ def test_a_peer_whose_making_was_interrupted_has_ended(tmp_path):
         signal.signal(signal.SIGALRM, before)
     assert peer.poll() == 3
     peer.send_signal(signal.SIGTERM)
-    nursery.close()
+    server.close()
 
 
 def test_a_peer_whose_log_cannot_be_written_has_ended(tmp_path):
-    nursery = Nursery(os.environ)
-    peer = nursery.start(["--help"], tmp_path / "nowhere" / "log")
+    server = ForkServer(os.environ)
+    peer = server.start(["--help"], tmp_path / "nowhere" / "log")
     with pytest.raises(FileNotFoundError):
         peer.wait()
     assert peer.poll() == 3
     peer.send_signal(signal.SIGTERM)
-    nursery.close()
+    server.close()
 
 
 def test_once_it_is_dead_peers_are_new_programs(tmp_path):
-    nursery, log = Nursery(os.environ), tmp_path / "log"
-    assert ended(nursery.start(["--help"], log)) == 0
-    pid = nursery_of(os.getpid())
+    server, log = ForkServer(os.environ), tmp_path / "log"
+    assert ended(server.start(["--help"], log)) == 0
+    pid = fork_server_of(os.getpid())
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not is_alive(pid), "it is dead")
-    assert ended(nursery.start(["--nonsense"], log)) == 2
-    nursery.close()
+    assert ended(server.start(["--nonsense"], log)) == 2
+    server.close()
     assert "No such option '--nonsense'" in log.read_text()
 
 
 def test_the_numbers_that_numpy_draws_by_itself_differ_from_peer_to_peer(tmp_path):
     """All peers of a run have the memory of one process; whoever adds noise to their own must not share it."""
-    nursery, drawn = Nursery(environment_with(DRAWS_AT_THE_END, tmp_path / "draws")), set()
+    server, drawn = ForkServer(environment_with(DRAWS_AT_THE_END, tmp_path / "draws")), set()
     for i in range(3):
         log = tmp_path / f"{i}.log"
-        assert ended(nursery.start(["--help"], log)) == 0
+        assert ended(server.start(["--help"], log)) == 0
         drawn.add(float(log.read_text().splitlines()[-1]))
-    nursery.close()
+    server.close()
     assert len(drawn) == 3
 
 
@@ -268,7 +268,7 @@ def test_it_does_without_hearing_of_ended_children(ring, tmp_path):
 @pytest.mark.parametrize("channel", ["0", "99", "9" * 30])
 def test_started_by_hand_it_says_who_starts_it(channel):
     done = subprocess.run(
-        command("nursery", channel, "x"), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        command("fork-server", channel, "x"), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
     assert "it is for `thanos-peer run` to start this" in done.stderr

@@ -30,7 +30,7 @@ from thanos_peer.launch.cluster import free_ports
 from thanos_peer.storage.peer_files import PeerFiles
 
 # Peers that take for ever to start; the launcher does not.
-LATE_PEERS = f"import sys, time\ntime.sleep({PATIENCE} if 'nursery' in sys.orig_argv else 0)\n"
+LATE_PEERS = f"import sys, time\ntime.sleep({PATIENCE} if 'fork-server' in sys.orig_argv else 0)\n"
 PEER = re.compile(r"^ *(\d+) .*thanos.peer start --id (\d+) ", re.MULTILINE)
 
 
@@ -60,12 +60,12 @@ def peers_of(launcher, count):
     return wait_until(children, f"{count} peers run")
 
 
-def nursery_of(launcher):
+def fork_server_of(launcher):
     """The process that a launcher has its peers forked from."""
     listed = subprocess.run(
         ["ps", "-o", "pid=,args=", "--ppid", str(launcher)], capture_output=True, text=True, check=True
     )
-    (pid,) = re.findall(r"^ *(\d+) thanos-peer nursery", listed.stdout, re.MULTILINE)
+    (pid,) = re.findall(r"^ *(\d+) thanos-peer fork-server", listed.stdout, re.MULTILINE)
     return int(pid)
 
 
@@ -168,7 +168,7 @@ def test_the_peers_share_the_launchers_session_but_not_the_group_that_ctrl_c_is_
 def test_no_peer_survives_a_killed_launcher(endless, tmp_path):
     launcher = launch(endless, tmp_path / "run", "--free-ports")
     with ended_afterwards(launcher):
-        pids = [*peers_of(launcher, 4), nursery_of(launcher.pid)]
+        pids = [*peers_of(launcher, 4), fork_server_of(launcher.pid)]
         wait_until(lambda: are_stepping(tmp_path / "run", endless), "rounds pass")
         launcher.kill()
         launcher.wait()

@@ -13,7 +13,7 @@ from thanos_peer.cli.chaos import chaos_command
 from thanos_peer.cli.compare import compare_command
 from thanos_peer.cli.compose import compose_command
 from thanos_peer.cli.features import features_command
-from thanos_peer.cli.fork_server import nursery_command
+from thanos_peer.cli.fork_server import fork_server_command
 from thanos_peer.cli.hosts import hosts_command
 from thanos_peer.cli.keys import keys_group
 from thanos_peer.cli.kubernetes import kubernetes_command
@@ -95,7 +95,7 @@ for command in (
     compare_command,
     chaos_command,
     start_command,
-    nursery_command,
+    fork_server_command,
     status_command,
     features_command,
     hosts_command,

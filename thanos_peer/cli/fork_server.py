@@ -20,17 +20,17 @@ LOADED_LATE = ("ctypes", "encodings.ascii", "uvloop")  # by a peer, where it nee
 IN, OUT, ERR = range(3)
 
 
-@click.command("nursery", hidden=True)
+@click.command("fork-server", hidden=True)
 @click.argument("channel", type=int)
 @click.argument("room")  # for the commands of peers, which are longer than that of this process
 @click.pass_context
-def nursery_command(context: click.Context, channel: int, room: str) -> None:  # noqa: ARG001
+def fork_server_command(context: click.Context, channel: int, room: str) -> None:  # noqa: ARG001
     """Fork a peer whenever the launcher asks for one, until it is gone; it is `run` that needs this."""
     try:
         launcher = socket.socket(fileno=channel)
     except (OSError, OverflowError, ValueError) as error:
         raise click.UsageError("it is for `thanos-peer run` to start this") from error
-    _show_as(["thanos-peer", "nursery"])
+    _show_as(["thanos-peer", "fork-server"])
     for name in LOADED_LATE:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

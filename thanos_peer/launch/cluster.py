@@ -16,7 +16,7 @@ import numpy as np
 
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError, PeerFailedError
-from thanos_peer.launch.fork_server import Nursery, Offspring
+from thanos_peer.launch.fork_server import ForkServer, PeerProcess
 from thanos_peer.peer.status import ask, local_address
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.trajectory import TrajectoryReader
@@ -139,14 +139,14 @@ class Cluster:
         self._topology, self._out, self._keep_every, self._give_up = topology, out, keep_every, give_up
         self._secrets, self._survive, self._lasts = secrets, survive, lasts
         self.files = [PeerFiles(out, topology, i) for i in range(topology.d)]
-        self._nursery: Nursery
-        self._processes: list[Offspring] = []
+        self._fork_server: ForkServer
+        self._processes: list[PeerProcess] = []
         n, p = topology.problem.n, topology.problem.p
         self._readers = [TrajectoryReader(files.trajectory, n=n, p=p) for files in self.files]
         self._seen: dict[int, dict[AgentId, np.void]] = {}
 
     def __enter__(self) -> Self:
-        self._nursery = Nursery(_environment())
+        self._fork_server = ForkServer(_environment())
         try:
             for i in range(self._topology.d):
                 self._processes.append(self._start(i))
@@ -171,7 +171,7 @@ class Cluster:
             ended.stdin.close()
         self._processes[i] = self._start(i, is_again=True)
 
-    def _start(self, i: AgentId, *, is_again: bool = False) -> Offspring:
+    def _start(self, i: AgentId, *, is_again: bool = False) -> PeerProcess:
         arguments = ["--id", str(i), "--out", str(self._out)]
         arguments += ["--topology", str(self._topology.file), "--keep-every", str(self._keep_every)]
         arguments += ["--end-with-stdin", "--state", str(self.state), "--survive", self._survive]
@@ -182,7 +182,7 @@ class Cluster:
         if self._give_up is not None:
             arguments += ["--give-up-after", str(self._give_up)]
         self.files[i].prepare(is_resumed=is_again)
-        return self._nursery.start(arguments, self.files[i].log)
+        return self._fork_server.start(arguments, self.files[i].log)
 
     @property
     def is_running(self) -> bool:
@@ -272,7 +272,7 @@ class Cluster:
         return not self.is_running
 
     def _end_all(self) -> None:
-        self._nursery.close()
+        self._fork_server.close()
         if self.is_running:
             self.stop()
             if not self.wait(5.0):

@@ -1,9 +1,9 @@
-"""Where the peers of `run` come from: a process that has loaded what a peer needs, and forks one when asked to.
+"""The fork server of `run`: a process that has loaded what a peer needs, and forks a peer on request.
 
-So a peer is there at once; and as all have the same code at the same addresses, what the cores remember of one
-serves the others too: with more peers than cores, every turn begins less cold. A peer becomes a child of the
-launcher nevertheless: it is forked twice, and Linux gives it to the launcher when the process between has ended.
-Where there is no such process, because the system does not help or it has ended, each peer is a new program.
+A forked peer starts at once. All peers have the same code at the same addresses, so they share the caches of the
+cores: with more peers than cores, every time slice begins less cold. A peer is a child of the launcher all the
+same: it is forked twice, and Linux reparents it to the launcher when the process between has ended. Without a fork
+server, because the system has no support or it has ended, each peer is a new program.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _LOST: Final = "the process that peers are forked from has ended, or does not an
 Environment: TypeAlias = Mapping[str, str]
 
 
-class Forked:
+class ForkedProcess:
     """A child of this process that another has forked; with what is needed here of `subprocess.Popen`."""
 
     def __init__(self, pid: int, stdin: IO[bytes]) -> None:
@@ -61,20 +61,20 @@ class Forked:
             os.kill(self._pid, sig)
 
 
-class Offspring:
-    """A peer: at first one that is yet to be born, then its process."""
+class PeerProcess:
+    """The process of a peer; pending until the fork server, or a new program, has started it."""
 
-    def __init__(self, nursery: "Nursery") -> None:
-        self._nursery = nursery
-        self._process: Forked | subprocess.Popen[bytes] | None = None
+    def __init__(self, server: "ForkServer") -> None:
+        self._server = server
+        self._process: ForkedProcess | subprocess.Popen[bytes] | None = None
         self._code: int | None = None
 
-    def be_born(self, process: "Forked | subprocess.Popen[bytes]") -> None:
-        """From now on it is a process."""
+    def started(self, process: ForkedProcess | subprocess.Popen[bytes]) -> None:
+        """Note that it runs as this process."""
         self._process = process
 
-    def never_be_born(self, code: int) -> None:
-        """It ends before it is a process."""
+    def failed(self, code: int) -> None:
+        """Note that it has ended, with this exit code, before it was a process."""
         self._code = code
 
     @property
@@ -83,9 +83,9 @@ class Offspring:
         return None if self._process is None else self._process.stdin
 
     def poll(self) -> int | None:
-        """Its exit code, negative if a signal ended it; None while it runs, or is yet to."""
+        """Its exit code, negative if a signal ended it; None while it runs or is pending."""
         if self._process is None and self._code is None:
-            self._nursery.tend()
+            self._server.start_pending()
         return self._code if self._process is None else self._process.poll()
 
     def wait(self) -> int:
@@ -95,16 +95,16 @@ class Offspring:
         return code
 
     def send_signal(self, sig: int) -> None:
-        """Send it a signal, if it still runs; whoever is yet to be born will not be."""
+        """Send it a signal, if it still runs; a pending peer is not started any more."""
         if self._process is not None:
             self._process.send_signal(sig)
         elif self._code is None:
-            self._nursery.forget(self)
-            self.never_be_born(-sig)
+            self._server.cancel(self)
+            self.failed(-sig)
 
 
-class Nursery:
-    """The launcher's end of the process that forks; peers that it cannot have forked, it starts as programs.
+class ForkServer:
+    """The launcher's end of the fork server; peers that cannot be forked are started as new programs.
 
     Args:
         environment: Of the peers.
@@ -113,23 +113,24 @@ class Nursery:
 
     def __init__(self, environment: Environment, *, forks: bool = True) -> None:
         self._environment = environment
-        self._unborn: dict[Offspring, tuple[list[str], Path]] = {}  # with its arguments, and its log
+        self._pending: dict[PeerProcess, tuple[list[str], Path]] = {}  # with its arguments, and its log
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._is_ready, self._ready_until = False, time.monotonic() + _PATIENCE
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it does not hear how a child has ended
-        if forks and _adopts_orphans():
+        # A process that ignores SIGCHLD is not told the exit codes of its children.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if forks and _becomes_subreaper():
             with contextlib.suppress(OSError):  # then each peer is tried as a new program
                 self._channel = self._open()
 
     def _open(self) -> socket.socket:
-        """Start the process that forks; returns this end of what joins both."""
+        """Start the fork server; returns the launcher's end of the channel to it."""
         channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         channel.settimeout(_PATIENCE)
         with theirs:
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - our own command
-                    [*_PROGRAM, "nursery", str(theirs.fileno()), " " * _ROOM],  # which that process overwrites
+                    [*_PROGRAM, "fork-server", str(theirs.fileno()), " " * _ROOM],  # which that process overwrites
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
@@ -142,47 +143,48 @@ class Nursery:
         return channel
 
     def close(self) -> None:
-        """Let nobody else be born, and end the process that forks; those that are there it does not touch."""
-        for peer in list(self._unborn):
+        """Cancel the pending peers, and end the fork server; peers that run go on."""
+        for peer in list(self._pending):
             peer.send_signal(signal.SIGTERM)
-        self._do_without()
+        self._stop_server()
 
-    def start(self, arguments: Sequence[str], log: Path) -> Offspring:
+    def start(self, arguments: Sequence[str], log: Path) -> PeerProcess:
         """A peer, as `thanos-peer start` with these arguments is one; what it says is appended to its log."""
-        peer = Offspring(self)
-        self._unborn[peer] = list(arguments), log
-        self.tend()
+        peer = PeerProcess(self)
+        self._pending[peer] = list(arguments), log
+        self.start_pending()
         return peer
 
-    def forget(self, peer: Offspring) -> None:
-        """Do not have it forked."""
-        self._unborn.pop(peer, None)
+    def cancel(self, peer: PeerProcess) -> None:
+        """Do not start a pending peer."""
+        self._pending.pop(peer, None)
 
-    def tend(self) -> None:
-        """Have those made that are yet to be born, if it is clear by whom; does not wait for that."""
+    def start_pending(self) -> None:
+        """Start the pending peers, unless the fork server may still become ready; does not wait for it."""
         if self._channel is not None and not self._is_ready:
             is_silent = not select.select([self._channel], [], [], 0)[0]
             if is_silent and time.monotonic() < self._ready_until:
                 return
-            self._is_ready = not is_silent and self._hear() == READY
+            self._is_ready = not is_silent and self._first_message() == READY
             if not self._is_ready:
-                self._do_without(_GRACE)
-        for peer, (arguments, log) in list(self._unborn.items()):
-            self.forget(peer)
+                self._stop_server(_GRACE)
+        for peer, (arguments, log) in list(self._pending.items()):
+            self.cancel(peer)
             self._make(peer, arguments, log)
 
-    def _make(self, peer: Offspring, arguments: list[str], log: Path) -> None:
-        peer.never_be_born(_NO_PROCESS)  # unless all goes well
+    def _make(self, peer: PeerProcess, arguments: list[str], log: Path) -> None:
+        # Overridden below, unless no process can be made.
+        peer.failed(_NO_PROCESS)
         with log.open("ab") as file:
             try:
-                peer.be_born(self._fork(arguments, file) or self._start_program(arguments, file))
+                peer.started(self._fork(arguments, file) or self._start_program(arguments, file))
             except _LostError:
                 file.write(f"Error: {_LOST}\n".encode())
-                self._do_without(_GRACE)
+                self._stop_server(_GRACE)
             except OSError as error:
                 file.write(f"Error: no process can be made for this peer: {error.strerror}\n".encode())
 
-    def _fork(self, arguments: list[str], log: IO[bytes]) -> Forked | None:
+    def _fork(self, arguments: list[str], log: IO[bytes]) -> ForkedProcess | None:
         """Have a peer forked; None if that cannot be."""
         request = json.dumps(arguments).encode()
         if self._channel is None or len(request) > LONGEST:
@@ -195,13 +197,13 @@ class Nursery:
             os.close(reader)
             if not pid.isdigit():
                 stdin.close()
-        return Forked(int(pid), stdin) if pid.isdigit() else None
+        return ForkedProcess(int(pid), stdin) if pid.isdigit() else None
 
     def _ask(self, channel: socket.socket, request: bytes, *files: int) -> bytes:
-        """What the process that forks says to a request; nothing if that has not reached it.
+        """The answer of the fork server to a request; empty if the request has not reached it.
 
         Raises:
-            _LostError: It has, but nobody knows whether there is a peer; if so, that has lost its standard input.
+            _LostError: It may have forked a peer, or not; such a peer has lost its standard input.
         """
         is_sent = False
         try:
@@ -211,16 +213,17 @@ class Nursery:
                 return answer
         except OSError:
             pass
-        except BaseException:  # the answer that is missing now is not to be taken for that to another request
-            self._do_without()
+        except BaseException:
+            # The answer that is missing now must not be taken for the answer to a later request.
+            self._stop_server()
             raise
         if is_sent:
             raise _LostError
-        self._do_without(_GRACE)
+        self._stop_server(_GRACE)
         return b""
 
-    def _hear(self) -> bytes:
-        """What the process that forks says first; nothing if it has ended."""
+    def _first_message(self) -> bytes:
+        """The first message of the fork server; empty if it has ended."""
         with contextlib.suppress(OSError):
             return b"" if self._channel is None else self._channel.recv(LONGEST)
         return b""
@@ -235,11 +238,11 @@ class Nursery:
             env=self._environment,
         )
 
-    def _do_without(self, grace: float = 0.0) -> None:
-        """End the process that forks.
+    def _stop_server(self, grace: float = 0.0) -> None:
+        """End the fork server.
 
         Args:
-            grace: Seconds in which it may end by itself, and say what was wrong.
+            grace: Seconds in which it may end by itself, and report what was wrong.
         """
         if self._process is None or self._channel is None:
             return
@@ -258,8 +261,8 @@ class _LostError(Exception):
     pass
 
 
-def _adopts_orphans() -> bool:
-    """Have Linux give this process whoever is left by a child of it; False where that cannot be."""
+def _becomes_subreaper() -> bool:
+    """Have Linux reparent orphans below this process to it; False where that cannot be."""
     if sys.platform != "linux":
         return False
     with contextlib.suppress(ImportError):  # not every Python has ctypes
