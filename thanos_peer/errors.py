@@ -10,7 +10,7 @@
     |   +-- LocalProtocolError          our own code broke a rule of the round
     |   +-- RemoteProtocolError         a neighbor did
     |   +-- HandshakeError              neighbors differ in version, topology, shape or names
-    |       +-- DoubleError             somebody else is at this peer's address
+    |       +-- DoubleError             another peer is at this peer's address
     +-- NeighborLostError           6   a neighbor was waited for longer than allowed
     +-- CheckpointError             8   a state that cannot be saved, read, or gone on from
     |   +-- StateInUseError             another process of the same peer uses it
@@ -84,7 +84,7 @@ class TopologyError(ConfigError):
     Args:
         file: Its name.
         mistakes: The first of them are shown, so that no file fills a screen or a log.
-        more: How many there are besides that nobody looked at more closely.
+        more: How many there are besides that were not looked at more closely.
     """
 
     def __init__(self, file: str, mistakes: Sequence[Mistake], *, more: int = 0) -> None:
@@ -105,7 +105,7 @@ class DataFileError(ConfigError):
 
 
 class OwnCodeError(ConfigError):
-    """Code that a topology names: nobody has allowed it, or it cannot be used, or it has failed."""
+    """Code that a topology names: it is not allowed, or it cannot be used, or it has failed."""
 
     in_short = "its own objective or regularizer failed"
 
@@ -151,7 +151,7 @@ class HandshakeError(ProtocolError):
 
 
 class DoubleError(HandshakeError):
-    """A second peer with the same id, which nobody reaches; it leaves without a word in the first one's name."""
+    """A second peer with the same id, which no neighbor reaches; it leaves without a message to them."""
 
     in_short = ""
 
@@ -194,15 +194,15 @@ class PeerFailedError(ThanosPeerError):
     Args:
         agent: Which.
         exit_code: Its own, or 128 plus the number of the signal that ended it.
-        last_words: The end of its log.
+        log_tail: The end of its log.
         go_on: The command by which each peer goes on if this one was killed; empty if none does.
     """
 
-    def __init__(self, *, agent: int, exit_code: int, last_words: Sequence[str], go_on: str = "") -> None:
+    def __init__(self, *, agent: int, exit_code: int, log_tail: Sequence[str], go_on: str = "") -> None:
         self.agent, self.exit_code = agent, exit_code
-        said = "".join(f"\n  {line}" for line in last_words)
+        said = "".join(f"\n  {line}" for line in log_tail)
         how = f"ended with exit code {exit_code}"
         if exit_code > 128 and exit_code - 128 in set(signal.Signals):
             how = f"was ended by {signal.Signals(exit_code - 128).name}"
             said += f"\nto go on from what they have saved, start each peer: {go_on}" if go_on else ""
-        super().__init__(f"peer {agent} {how}; its last words:{said}")
+        super().__init__(f"peer {agent} {how}; the end of its log:{said}")

@@ -52,10 +52,10 @@ class Engine:
             timeout=seconds,
             env=os.environ | {"COMPOSE_PROJECT_NAME": project_of(directory)},
         )
-        assert not check or done.returncode == 0, done.stdout + done.stderr + self._last_words(directory)
+        assert not check or done.returncode == 0, done.stdout + done.stderr + self._log_tail(directory)
         return done
 
-    def _last_words(self, directory):
+    def _log_tail(self, directory):
         """What the containers of a project have said."""
         logs = self.compose(directory, "logs", "--no-color", "--tail", "20", check=False)
         return logs.stdout + logs.stderr

@@ -175,7 +175,7 @@ def test_no_peer_survives_a_killed_launcher(endless, tmp_path):
         wait_until(lambda: not any(map(is_alive, pids)), "all of them are gone", 30)
 
 
-def test_a_peer_that_fails_stops_the_run_and_is_named_with_its_last_words(endless, tmp_path):
+def test_a_peer_that_fails_stops_the_run_and_is_named_with_the_end_of_its_log(endless, tmp_path):
     other = start_peer(endless, 2, tmp_path / "other")
     with ended_afterwards(other):
         wait_until(lambda: "listening" in (tmp_path / "other" / "said-2.log").read_text(), "the port is taken")

@@ -69,7 +69,7 @@ def running(topology, out):
     assert_same_bits(out, topology)
 
 
-def stand_at_the_door(stack, address, count, words=GREETING, source="127.0.0.1"):
+def connect_silently(stack, address, count, words=GREETING, source="127.0.0.1"):
     """Connect, say a few words, and wait."""
     place = ("127.0.0.1", port_of(address))
     crowd = []
@@ -87,12 +87,12 @@ def test_connections_that_say_nothing_are_limited_and_the_run_goes_on(tmp_path, 
     with running(topology, out) as processes, contextlib.ExitStack() as stack:
         processes[2].send_signal(signal.SIGSTOP)  # so that the run is not over before all are there
         usual = usual_files(processes[0])
-        stand_at_the_door(stack, address, 4 * MOST_STRANGERS, GREETING if has_keys else BEGUN)
+        connect_silently(stack, address, 4 * MOST_STRANGERS, GREETING if has_keys else BEGUN)
         wait_until(lambda: open_files(processes[0]) <= usual + MOST_STRANGERS + 4, "the others are cut off", 30)
         assert f"more than {MOST_STRANGERS} say nothing, most of them from 127.0.0.1" in said(out, 0)
         processes[1].send_signal(signal.SIGKILL)
         processes[1].wait()
-        stand_at_the_door(stack, address, MOST_STRANGERS, BEGUN)
+        connect_silently(stack, address, MOST_STRANGERS, BEGUN)
         processes[1] = start_peer(topology, 1, out)  # a neighbor gets in all the same
         processes[2].send_signal(signal.SIGCONT)
 
@@ -103,7 +103,7 @@ def test_a_handshake_that_stalls_is_cut_off(tmp_path):
     with ended_afterwards(process), contextlib.ExitStack() as stack:
         wait_until(lambda: "listening" in said(out, 0), "it listens")
         usual, began = usual_files(process), time.monotonic()
-        for connection in stand_at_the_door(stack, address, 100):
+        for connection in connect_silently(stack, address, 100):
             connection.settimeout(60)
             with contextlib.suppress(ConnectionError):
                 read_to_the_end(connection)
@@ -125,9 +125,9 @@ def test_a_crowd_from_one_address_does_not_cut_off_who_comes_from_another(tmp_pa
         credentials = credentials_of(topology, 0, None)
         links = Links(address, {}, largest_frame=1000, on_frames=lambda *_: None, credentials=credentials)
         with contextlib.ExitStack() as stack:
-            alone = await asyncio.to_thread(stand_at_the_door, stack, address, 1)
+            alone = await asyncio.to_thread(connect_silently, stack, address, 1)
             assert await asyncio.to_thread(alone[0].recv, 1)
-            await asyncio.to_thread(stand_at_the_door, stack, address, MOST_STRANGERS + 20, source="127.0.0.2")
+            await asyncio.to_thread(connect_silently, stack, address, MOST_STRANGERS + 20, source="127.0.0.2")
             for _ in range(600):
                 await asyncio.sleep(0.05)
                 if links.strangers == 21:  # and the last one before them, who may stay, is not among them
@@ -146,7 +146,7 @@ def test_garbage_in_many_connections_does_not_disturb_a_run(tmp_path):
     with running(topology, tmp_path / "run") as processes, contextlib.ExitStack() as stack:
         processes[0].send_signal(signal.SIGSTOP)  # so that the run is not over before all are there
         usual = usual_files(processes[2])
-        stand_at_the_door(stack, topology.peers[2].address, 300, b"GET / HTTP/1.1\r\n\r\n" * 100)
+        connect_silently(stack, topology.peers[2].address, 300, b"GET / HTTP/1.1\r\n\r\n" * 100)
         wait_until(lambda: open_files(processes[2]) <= usual + 4, "they are thrown out", 30)
         processes[0].send_signal(signal.SIGCONT)
     assert "did not get in; the latest: it ended before a handshake" in said(tmp_path / "run", 2)
@@ -337,7 +337,7 @@ def test_strangers_together_may_say_so_much_before_a_handshake_and_no_more(tmp_p
     with ended_afterwards(process), contextlib.ExitStack() as stack:
         wait_until(lambda: "listening" in said(out, 0), "it listens")
         usual = largest_mib(process)
-        stand_at_the_door(stack, topology.peers[0].address, STRANGERS_BYTES // frame + 50, begun)
+        connect_silently(stack, topology.peers[0].address, STRANGERS_BYTES // frame + 50, begun)
         wait_until(lambda: "strangers say very much" in said(out, 0), "they are too much")
         assert largest_mib(process) < usual + 2 * STRANGERS_BYTES / 2**20
 
@@ -354,7 +354,7 @@ def test_strangers_are_cut_off_until_they_have_said_little_enough(tmp_path, monk
         credentials = credentials_of(topology, 0, None)
         links = Links(address, {}, largest_frame=size, on_frames=lambda *_: None, credentials=credentials)
         with contextlib.ExitStack() as stack:
-            crowd = await asyncio.to_thread(stand_at_the_door, stack, address, 100, part)
+            crowd = await asyncio.to_thread(connect_silently, stack, address, 100, part)
             for _ in range(600):
                 await asyncio.sleep(0.1)
                 if len(crowd) - links.strangers <= 2**20 // size:
@@ -372,7 +372,7 @@ def test_who_speaks_an_older_zmtp_in_the_clear_is_heard_and_has_no_more_rights(t
     with ended_afterwards(process), contextlib.ExitStack() as stack:
         wait_until(lambda: "listening" in said(out, 0), "it listens")
         push = b"\xff" + bytes(7) + b"\x01\x7f\x01\x08" + bytes(2)  # ZMTP 2.0, a PUSH socket, no identity
-        stand_at_the_door(stack, topology.peers[0].address, 3, push + b"\x00\x01x" + b"\x01\x01y\x00\x01z")
+        connect_silently(stack, topology.peers[0].address, 3, push + b"\x00\x01x" + b"\x01\x01y\x00\x01z")
         wait_until(lambda: status_of(topology, 0)["rejected"] == 3, "what is no part is heard", 30)
         assert process.poll() is None
 

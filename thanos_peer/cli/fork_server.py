@@ -47,7 +47,7 @@ def _has_threads() -> bool:
     """Whether there are threads that a fork would leave behind, as of a BLAS that was told to use some."""
     try:
         return len(list(Path("/proc/self/task").iterdir())) > 1
-    except OSError:  # nobody knows
+    except OSError:  # unknown
         return True
 
 
@@ -118,7 +118,7 @@ def _become_peer(arguments: Sequence[str], stdin: int, log: int) -> None:
         os.dup2(file, standard)
     os.close(stdin)
     os.close(log)
-    np.random.seed()  # noqa: NPY002 - code of somebody's own may use it, and all peers would draw the same
+    np.random.seed()  # noqa: NPY002 - a user's code may use it, and all peers would draw the same
     sys.argv = ["thanos-peer", "start", *arguments]
     _show_as(sys.argv)
 

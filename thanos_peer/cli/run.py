@@ -56,7 +56,7 @@ class Launch:
         return self.instance.divided_by(network.overall).solve_reference()
 
 
-class Parting:
+class Shutdown:
     """Asks all peers to end, and says for whom it waits; when it is over, leaving the cluster ends the others."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -95,7 +95,7 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
         ) as cluster,
         Progress("run", outline(topology).most, silent=launch.quiet) as progress,
     ):
-        parting: Parting | None = None
+        shutdown: Shutdown | None = None
         is_running, looked_at, first_seen = True, began, None
         while is_running:
             time.sleep(LOOK)
@@ -110,11 +110,11 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
                 directory.append(row)
                 speed = row.round / (time.monotonic() - first_seen)
                 progress.show(row, rounds=row.round - shown, network=NetworkPace(speed, cluster.slowest()))
-            if interrupt.is_asked and parting is None:
-                parting = Parting(cluster)
-            if parting is None:
+            if interrupt.is_asked and shutdown is None:
+                shutdown = Shutdown(cluster)
+            if shutdown is None:
                 cluster.check()
-            elif is_running and parting.is_over():
+            elif is_running and shutdown.is_over():
                 break
     seconds = time.monotonic() - began
     if interrupt.is_asked and not has_outcome(directory.path, topology):
@@ -181,7 +181,7 @@ def run_command(
     """Run all peers of topology FILE as separate processes on this machine.
 
     Ctrl-C asks all peers to finish their round and keeps the results (exit code 130); a second one, or a minute
-    later, ends them at once. If a peer fails, the others are stopped, and its exit code and last words are
+    later, ends them at once. If a peer fails, the others are stopped, and its exit code and the end of its log are
     reported. No peer outlives this command, even a killed one.
 
     Links are encrypted: peers without keys in FILE get new ones for this run, in RUN/topology.keys.

@@ -42,7 +42,7 @@ def _environment() -> dict[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody uses right now, kept for some time from whoever looks for one too.
+    """Ports of this machine that are free now, and kept for some time from other processes that look for one.
 
     They are none of those that systems give to outgoing connections: one of these could take a port before its
     peer listens there.
@@ -203,7 +203,7 @@ class Cluster:
                 raise PeerFailedError(
                     agent=i,
                     exit_code=code if code > 0 else 128 - code,
-                    last_words=lines[-LAST_LINES:],
+                    log_tail=lines[-LAST_LINES:],
                     go_on=self._command_to_go_on() if self._lasts and self._survive != "nothing" else "",
                 )
 

@@ -69,7 +69,7 @@ class PeerProcess:
         self._process: ForkedProcess | subprocess.Popen[bytes] | None = None
         self._code: int | None = None
 
-    def started(self, process: ForkedProcess | subprocess.Popen[bytes]) -> None:
+    def started(self, process: "ForkedProcess | subprocess.Popen[bytes]") -> None:
         """Note that it runs as this process."""
         self._process = process
 

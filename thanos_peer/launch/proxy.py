@@ -35,7 +35,7 @@ class Weather:
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     def is_cut(self) -> bool:
-        """Whether nobody gets through."""
+        """Whether nothing gets through."""
         return time.monotonic() < self.cut_until
 
     def is_bad(self) -> bool:
@@ -79,7 +79,7 @@ class Proxies:
             listening.close()
 
     def cut(self, number: int, seconds: float) -> None:
-        """Close all connections to a peer, and let nobody through for a while."""
+        """Close all connections to a peer, and let nothing through for a while."""
         weather = self.weather[number]
         weather.cut_until = time.monotonic() + seconds
         self._loop.call_soon_threadsafe(self._close_all, weather)

@@ -21,7 +21,7 @@ from thanos_peer.errors import (
     RunOverError,
     ThanosPeerError,
 )
-from thanos_peer.peer.notify import tell_neighbors
+from thanos_peer.peer.notify import notify_neighbors
 from thanos_peer.peer.peer import Peer
 from thanos_peer.peer.result import OutcomeWriter
 from thanos_peer.peer.scheduling import prefer_long_turns
@@ -123,7 +123,7 @@ class _Life:
             memory = life.recall()
         except CheckpointError as error:
             if error.in_short:
-                self._tell_neighbors(Bye(0, error.in_short), latest_epoch_in(directory, self.agent))
+                self._notify_neighbors(Bye(0, error.in_short), latest_epoch_in(directory, self.agent))
             raise
         return life.live(memory, stack)
 
@@ -145,7 +145,7 @@ class _Life:
             peer, features = self._prepare(memory, stack, has_result=is_behind)
         except (DataFileError, OwnCodeError, CheckpointError) as error:
             k, epoch = (0, 0) if memory is None else (memory.k, memory.epoch)
-            self._tell_neighbors(Bye(k, error.in_short), epoch)
+            self._notify_neighbors(Bye(k, error.in_short), epoch)
             raise
         try:
             return self._take_part(peer, features, is_first=memory is None)
@@ -174,15 +174,15 @@ class _Life:
         return memory.k < self.files.finished_after
 
     def _say_finished(self, finished: int, reason: str) -> int:
-        """Say that there is nothing to do, also to whoever has not heard it."""
+        """Say that there is nothing to do, also to neighbors that do not know it yet."""
         result = self.files.result
         log.info("finished already, in round %d; results in %s; --fresh begins anew", finished, result)
-        self._tell_neighbors(Bye(self.files.finished_after, reason), self.files.finished_epoch)
+        self._notify_neighbors(Bye(self.files.finished_after, reason), self.files.finished_epoch)
         return 0
 
-    def _tell_neighbors(self, bye: Bye, epoch: int) -> None:
+    def _notify_neighbors(self, bye: Bye, epoch: int) -> None:
         bind = str(self.options.bind)
-        _run_loop(tell_neighbors(self.topology, self.agent, bind, self.credentials, bye, epoch), self.signals)
+        _run_loop(notify_neighbors(self.topology, self.agent, bind, self.credentials, bye, epoch), self.signals)
 
     def _prepare(
         self, memory: Memory | None, stack: contextlib.ExitStack, *, has_result: bool
@@ -257,7 +257,7 @@ class _Life:
             raise
         if not agent.is_done:
             write("stopped")
-        if store is not None and peer.is_everybody_done:
+        if store is not None and peer.are_all_done:
             store.clear()
         return 0 if agent.is_done else 128 + signals.heard[0]
 

@@ -27,10 +27,10 @@ def place_of(address: str) -> tuple[str, int]:
 
 
 def answer_at(address: str, *, timeout: float) -> bytes:
-    """What somebody says there to whoever connects.
+    """What is sent there to each connection.
 
     Raises:
-        OSError: Nobody does, or not within that many seconds.
+        OSError: Nothing is, or not within that many seconds.
     """
     until = time.monotonic() + timeout
     answer = bytearray()

@@ -1,4 +1,4 @@
-"""One thing to say to all neighbors, and then to end: of a peer that takes no part, or no longer."""
+"""Notify all neighbors that this peer leaves, without taking part in a round."""
 
 import asyncio
 import logging
@@ -13,15 +13,17 @@ from thanos_peer.transport.links import Links
 
 log = logging.getLogger("thanos_peer")
 
-PATIENCE = 5.0  # seconds that neighbors get to be there: more than a link needs to come up where somebody listens
+PATIENCE = (
+    5.0  # seconds that neighbors get to be there: more than a link needs to come up where a neighbor listens
+)
 PAUSE = 0.05
-LINGER = 2.0  # seconds that the word gets to leave
+LINGER = 2.0  # seconds that the message gets to leave
 
 
-async def tell_neighbors(
+async def notify_neighbors(
     topology: Topology, agent: AgentId, bind: str, credentials: Credentials | None, bye: Bye, epoch: int = 0
 ) -> None:
-    """Say Bye to whoever is there; say here who is not."""
+    """Send Bye to the neighbors that can be reached; log which cannot."""
     problem = topology.problem
     codec = Codec(topology.digest, n=problem.n, p=problem.p, dtype=topology.algorithm.exchange, epoch=epoch)
     waiting = {j: topology.peers[j].address for j in topology.graph.neighbors[agent]}
@@ -30,10 +32,10 @@ async def tell_neighbors(
             bind,
             waiting,
             largest_frame=codec.largest_frame,
-            on_frames=lambda frames, keys: None,  # noqa: ARG005 - nobody listens any more
+            on_frames=lambda frames, keys: None,  # noqa: ARG005 - answers are ignored
             credentials=credentials,
         )
-    except ConfigError as error:  # what it had to say is said on this host at least
+    except ConfigError as error:  # it is logged on this host at least
         log.warning("neighbors could not be told: %s", error)
         return
     until = time.monotonic() + PATIENCE

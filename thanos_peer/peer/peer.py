@@ -238,7 +238,7 @@ class Peer:
     async def _save_beside(self, store: CheckpointStore, memory: Memory) -> None:
         try:
             await self._loop.run_in_executor(None, store.save, memory)
-            if memory.epoch and memory.k > self._topology.graph.diameter:  # so everybody has begun this epoch
+            if memory.epoch and memory.k > self._topology.graph.diameter:  # so all peers have begun this epoch
                 store.forget_epochs_before(memory.epoch)
         except ThanosPeerError as error:
             self._perform(self.session.save_failed(error, time.monotonic()))
@@ -271,7 +271,7 @@ class Peer:
     # ------------------------------------------------------------------ what it says of itself
 
     @property
-    def is_everybody_done(self) -> bool:
+    def are_all_done(self) -> bool:
         """Whether no peer will need this peer's state again."""
         return self.session.is_everybody_done
 

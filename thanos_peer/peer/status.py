@@ -1,10 +1,10 @@
 """What a running peer is doing, asked of the peer itself.
 
 Every peer answers on a socket of its own host, named after the run and its id, and on another address if it is
-told one. Whoever connects is told one JSON object and a line feed; nothing is read, so nothing can be changed this
+told one. Each connection is sent one JSON object and a line feed; nothing is read, so nothing can be changed this
 way. Answers are not encrypted. Rules:
 
-1. On local sockets the peer's own user is answered, and root, and nobody else.
+1. On local sockets the peer's own user is answered, and root, and no other user.
 2. Any other address is one of its own host too, unless the topology file says otherwise in words
    (`keys.check_in_the_clear`).
 3. There are MOST_ANSWERS connections at a time, for PATIENCE seconds each; others wait in the kernel's queue. When
@@ -39,7 +39,7 @@ from thanos_peer.transport.links import is_taken
 
 log = logging.getLogger("thanos_peer")
 
-MOST_AT_ONCE = 4  # connections per callback: whoever asks without end does not stop the rounds
+MOST_AT_ONCE = 4  # connections per callback: requests without end do not stop the rounds
 MOST_ANSWERS = 8
 PATIENCE = 2.0  # seconds that an answer may take
 PAUSE = 0.1  # seconds until the next one is let in, after one too many

@@ -53,7 +53,7 @@ class DamagedError(Exception):
 
 
 class CheckpointStore:
-    """The checkpoints of one peer; nobody else may use them while it is open.
+    """The checkpoints of one peer; no other process may use them while it is open.
 
     Args:
         directory: Where they lie, those of other peers among them.
@@ -270,7 +270,7 @@ def checkpoints_in(directory: Path, agent: AgentId) -> list[Path]:
     """The checkpoints of a peer in a directory, earliest first.
 
     Raises:
-        CheckpointError: Nobody may look, or the disk fails.
+        CheckpointError: The directory may not be read, or the disk fails.
     """
     pattern = re.compile(rf"{agent}-(?:e\d+-)?\d+\.ckpt")
     try:
@@ -285,7 +285,7 @@ def checkpoints_in(directory: Path, agent: AgentId) -> list[Path]:
 
 
 def latest_epoch_in(directory: Path, agent: AgentId) -> int:
-    """The epoch of a peer's latest checkpoint, by its name; 0 if there is none, or nobody may look."""
+    """The epoch of a peer's latest checkpoint, by its name; 0 if there is none, or it may not be read."""
     with contextlib.suppress(CheckpointError):
         if found := checkpoints_in(directory, agent):
             return _epoch_of(found[-1])

@@ -161,7 +161,7 @@ def _variance(network: Outcome, instance: Instance) -> dict[str, Any]:
 
 
 def _convergence(network: Outcome, instance: Instance, X: Matrix, residual: float) -> Convergence:
-    """What may be said by somebody who sees all agents; what they themselves deny is not said."""
+    """What may be said with the data of all agents; what an agent itself denies is not said."""
     found = judge(
         instance.topology,
         residual,

@@ -1,4 +1,4 @@
-"""The X of one peer over the rounds, appended to a file that somebody else may read as it grows.
+"""The X of one peer over the rounds, appended to a file that another process may read as it grows.
 
 A record is the round (int64), the step size (float64), what all samples are divided by (float64; NaN for nothing)
 and X (n x p float64), all little-endian.

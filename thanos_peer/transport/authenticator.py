@@ -1,9 +1,9 @@
-"""The door of a peer: who gets in, by which key.
+"""The authenticator of a peer (ZAP): which keys may connect.
 
-ZeroMQ asks here (ZAP) about each key that is shown, and lets nobody in but the peer's own neighbors, and the peer
-itself. What comes in later carries the id that belongs to the key, whatever the message says: a key decides who
-speaks, and a message in another's name is refused. Nothing here waits, and no callback answers more than
-MOST_AT_ONCE questions. How many may stand outside is for `connections.py` to say.
+ZeroMQ asks it about the key of each new connection. Only the keys of the peer's neighbors, and its own, are
+accepted. Frames carry the id that belongs to the key of their connection: the key says who speaks, and a message
+in another's name is refused. Nothing here waits, and no callback answers more than MOST_AT_ONCE requests. Limits
+on the number of connections are in `connections.py`.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _NOBLOCK = int(zmq.NOBLOCK)
 
 
 def allow_many_files() -> None:
-    """Let this process open as many files as it may: strangers at the door shall not keep it from saving."""
+    """Raise the limit on open files: connections of strangers must not keep the peer from saving."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # some systems have a lower limit of their own
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -37,14 +37,14 @@ def allow_many_files() -> None:
         log.warning("this peer may open %d files only; %d keep strangers from using them up", limit, ENOUGH_FILES)
 
 
-class Door:
-    """Guards an inbox that is not bound yet; use it inside a running event loop.
+class Authenticator:
+    """Authenticates the connections to an inbox that is not bound yet; use it inside a running event loop.
 
     Args:
         context: Of the inbox.
         inbox: Gets its keys here.
         credentials: Of this peer and its neighbors.
-        connections: Those of the inbox: what is wrong with a key is said when its owner leaves.
+        connections: Those of the inbox; they log a refused key when its connection is closed.
     """
 
     def __init__(
@@ -59,15 +59,15 @@ class Door:
         self._ids = {z85.decode(key.encode()): str(agent).encode() for agent, key in known.items()}
         self._speakers = {str(agent): agent for agent in known}
         self._connections = connections
-        self._questions: zmq.Socket[bytes] = context.socket(zmq.REP)
-        self._questions.linger = 0
-        self._questions.bind("inproc://zeromq.zap.01")
+        self._requests: zmq.Socket[bytes] = context.socket(zmq.REP)
+        self._requests.linger = 0
+        self._requests.bind("inproc://zeromq.zap.01")
         inbox.curve_server = True
         inbox.curve_publickey = credentials.pair.public.encode()
         inbox.curve_secretkey = credentials.pair.secret.encode()
         inbox.zap_domain = DOMAIN
-        inbox.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # closed, should nobody answer
-        self._loop.add_reader(self._questions.fileno(), self._answer)
+        inbox.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # refuse, should there be no answer
+        self._loop.add_reader(self._requests.fileno(), self._answer)
         self._loop.call_soon(self._answer)  # the descriptor speaks up only after a read that found nothing
 
     def speaker_of(self, frame: zmq.Frame) -> AgentId:
@@ -75,23 +75,23 @@ class Door:
         return self._speakers[str(frame["User-Id"])]
 
     def _answer(self) -> None:
-        """Answer ZeroMQ's questions about keys."""
+        """Answer ZeroMQ's requests about keys."""
         with contextlib.suppress(zmq.Again):
             for _ in range(MOST_AT_ONCE):
-                if self._questions.closed:
+                if self._requests.closed:
                     return
-                version, request, _, address, _, mechanism, *shown = self._questions.recv_multipart(_NOBLOCK)
+                version, request, _, address, _, mechanism, *shown = self._requests.recv_multipart(_NOBLOCK)
                 name = self._ids.get(shown[0]) if mechanism == b"CURVE" and len(shown) == 1 else None
                 code = REFUSED if name is None else ACCEPTED
-                self._questions.send_multipart([version, request, code, b"", name or b"", b""], _NOBLOCK)
+                self._requests.send_multipart([version, request, code, b"", name or b"", b""], _NOBLOCK)
                 if name is None:
                     self._connections.latest = WRONG_KEY, f"from {_printable(address)}"
             self._loop.call_soon(self._answer)
 
     def close(self) -> None:
         """Stop answering, after the inbox is closed."""
-        self._loop.remove_reader(self._questions.fileno())
-        self._questions.close(linger=0)
+        self._loop.remove_reader(self._requests.fileno())
+        self._requests.close(linger=0)
 
 
 def _printable(raw: bytes) -> str:

@@ -1,17 +1,17 @@
-"""Who is connected to a peer: how many, and how much each may have said without saying a whole message.
+"""Limits on connections to a peer: how many, and how many bytes each may send without a whole message.
 
 ZeroMQ limits neither. Its monitor tells the descriptor of each connection that it accepts, and a frame tells the
 one that it came by. Rules, with keys and without:
 
-1. A connection by which nothing has come yet may be a stranger's, even if a neighbor's key was shown: ZeroMQ asks
-   about keys without telling the descriptor. There are MOST_STRANGERS of them at most; one more, and the oldest is
-   cut off, of the address that has the most: whoever floods cuts off himself first.
-2. Each neighbor has MOST_LINKS connections at most that it has said something by; one more, and one of its own is
-   cut off. Without keys nobody knows whose they are, so it is MOST_LINKS for each neighbor, all together.
+1. A connection without a message so far is a stranger, even with a neighbor's key: ZeroMQ asks about keys without
+   telling the descriptor. There are MOST_STRANGERS at most. One more, and the oldest of the address that has the
+   most is closed: a flood closes its own connections first.
+2. Each neighbor has at most MOST_LINKS connections that have sent a message. One more, and one of its own is
+   closed. Without keys the owner is unknown, so the limit is MOST_LINKS for each neighbor, all together.
 3. A message is one frame. ZeroMQ would keep the parts of a larger one until the last has come, and its limits
-   count whole messages only; so whoever has sent more bytes than its queue and the kernel's buffer hold, and no
-   whole message among them, is cut off, as is whoever ends a message of several parts; without keys only while
-   there are strangers or suspects: other parts are taken for messages, and can do no more than as many of those.
+   count whole messages only. So a connection is closed that has sent more bytes than its queue and the kernel's
+   buffer hold, and no whole message among them; or that ends a message of several parts. Without keys the latter
+   holds only while there are strangers or suspects: other parts are taken for messages, and do no more harm.
 4. Nothing here waits, and no callback does more than MOST_AT_ONCE things, so that a flood cannot stop the rounds.
    What it has not looked at yet fills ZeroMQ's queue of news, and then ZeroMQ stops accepting.
 """
@@ -46,7 +46,7 @@ _NOBLOCK = int(zmq.NOBLOCK)
 _TCP_INFO = getattr(socket, "TCP_INFO", -1)  # an option that no other system knows
 _WATCHED = int(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
 
-Crowd = dict[int, str]  # descriptors and addresses, in order of arrival
+Group = dict[int, str]  # descriptors and addresses, in order of arrival
 
 
 class Connections:
@@ -64,15 +64,15 @@ class Connections:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._inbox, self._most_unread = inbox, most_unread
-        self._strangers: Crowd = {}
-        self._links: dict[AgentId | None, Crowd] = {}  # of whoever has spoken; without keys all are nobody's
+        self._strangers: Group = {}
+        self._links: dict[AgentId | None, Group] = {}  # by neighbor; None without keys
         self._most_links = MOST_LINKS if has_keys else MOST_LINKS * len(known)
-        self._turn: list[int] = []  # who is to be looked at next
+        self._unchecked: list[int] = []  # who is to be looked at next
         self._handles: dict[int, socket.socket] = {}  # on ZeroMQ's own descriptors: looked at, and never closed
         self._counts: dict[int, int] = {}  # how many bytes have come by each
         self._marks: dict[int, tuple[int, float]] = {}  # how much had come, and when, as all was well
         self._suspects: set[int] = set()
-        self._uncounted: set[int] = set()  # those whose bytes nobody counts, as local ones
+        self._uncounted: set[int] = set()  # the kernel does not count the bytes of these: local ones
         self._is_in_parts = False
         self.refused = 0
         self.latest = NO_HANDSHAKE, ""  # what was wrong with the stranger that leaves next, and whence it came
@@ -84,7 +84,7 @@ class Connections:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nobody is connected whose frames have to be noted."""
+        """Whether there is no connection whose frames have to be noted."""
         return not (self._strangers or self._suspects or self._is_in_parts)
 
     def is_whole(self, frame: zmq.Frame, speaker: AgentId | None) -> bool:
@@ -92,7 +92,7 @@ class Connections:
         was_in_parts, self._is_in_parts = self._is_in_parts, frame.more
         if frame.more or was_in_parts:
             if not was_in_parts and (descriptor := descriptor_of(frame)) is not None:
-                self._show_out(descriptor, "it sent a message of several parts")
+                self._disconnect(descriptor, "it sent a message of several parts")
             return False
         if (self._strangers or self._suspects) and (descriptor := descriptor_of(frame)) is not None:
             self._suspects.discard(descriptor)
@@ -100,7 +100,7 @@ class Connections:
                 links = self._links.setdefault(speaker, {})
                 links[descriptor] = self._strangers.pop(descriptor)
                 if len(links) > self._most_links:
-                    self._cut_one_of(links)
+                    self._close_one_of(links)
         return True
 
     def _watch(self) -> None:
@@ -111,7 +111,7 @@ class Connections:
                     return
                 event, value = struct.unpack("=HI", self._news.recv_multipart(_NOBLOCK)[0])
                 if event == zmq.EVENT_ACCEPTED:
-                    self._let_wait(value)
+                    self._accept(value)
                 elif event == zmq.EVENT_DISCONNECTED:
                     why, self.latest = self.latest, (NO_HANDSHAKE, "")
                     if value in self._strangers:
@@ -119,16 +119,16 @@ class Connections:
                     self._forget(value)
             self._loop.call_soon(self._watch)
 
-    def _let_wait(self, descriptor: int) -> None:
+    def _accept(self, descriptor: int) -> None:
         self._forget(descriptor)
         self._strangers[descriptor] = _address_of(descriptor)
         if len(self._strangers) > MOST_STRANGERS:
-            crowded = self._cut_one_of(self._strangers)
-            self._refuse(f"more than {MOST_STRANGERS} say nothing", f"most of them from {crowded or 'somewhere'}")
+            address = self._close_one_of(self._strangers)
+            self._refuse(f"more than {MOST_STRANGERS} say nothing", f"most of them from {address or 'somewhere'}")
 
     def _forget(self, descriptor: int) -> None:
-        for crowd in self._crowds():
-            crowd.pop(descriptor, None)
+        for group in self._groups():
+            group.pop(descriptor, None)
         if (handle := self._handles.pop(descriptor, None)) is not None:
             handle.detach()
         self._counts.pop(descriptor, None)
@@ -136,38 +136,39 @@ class Connections:
         self._suspects.discard(descriptor)
         self._uncounted.discard(descriptor)
 
-    def _crowds(self) -> Iterator[Crowd]:
+    def _groups(self) -> Iterator[Group]:
         yield self._strangers
         yield from self._links.values()
 
     def _look(self) -> None:
-        """Cut off whoever says more and more, and no whole message."""
+        """Close connections that send more and more, and no whole message."""
         self._looking = self._loop.call_later(LOOK, self._look)
-        if not self._turn:
-            self._turn = [each for crowd in self._crowds() for each in crowd if each not in self._uncounted]
-        now, self._turn, turn = time.monotonic(), self._turn[MOST_AT_ONCE:], self._turn[:MOST_AT_ONCE]
-        for descriptor in turn:
-            if self._says_too_much(descriptor, now):
-                self._show_out(descriptor, "it goes on and on without a whole message")
+        if not self._unchecked:
+            self._unchecked = [each for group in self._groups() for each in group if each not in self._uncounted]
+        batch, self._unchecked = self._unchecked[:MOST_AT_ONCE], self._unchecked[MOST_AT_ONCE:]
+        now = time.monotonic()
+        for descriptor in batch:
+            if self._sends_too_much(descriptor, now):
+                self._disconnect(descriptor, "it goes on and on without a whole message")
         if self._strangers:
-            self._show_out_those_that_say_the_most()
+            self._disconnect_largest()
 
-    def _show_out_those_that_say_the_most(self) -> None:
-        """Cut off strangers until what they have said together is little enough."""
+    def _disconnect_largest(self) -> None:
+        """Close strangers' connections until what they have sent together is little enough."""
         counts = sorted((self._counts.get(descriptor, 0), descriptor) for descriptor in self._strangers)
         total, most = sum(count for count, _ in counts), max(STRANGERS_BYTES, SHARES * self._most_unread)
         while total > most and counts:
             count, largest = counts.pop()
             total -= count
-            self._show_out(largest, "strangers say very much and no whole message")
+            self._disconnect(largest, "strangers say very much and no whole message")
 
-    def _show_out(self, descriptor: int, why: str) -> None:
-        address = next((crowd[descriptor] for crowd in self._crowds() if descriptor in crowd), "")
+    def _disconnect(self, descriptor: int, why: str) -> None:
+        address = next((group[descriptor] for group in self._groups() if descriptor in group), "")
         self._cut(descriptor)
         self._forget(descriptor)
         self._refuse(why, f"from {address or 'somewhere'}")
 
-    def _says_too_much(self, descriptor: int, now: float) -> bool:
+    def _sends_too_much(self, descriptor: int, now: float) -> bool:
         """Whether it has been more than may wait in queues, twice: after the first time its frames are watched."""
         try:
             connection = self._handles.get(descriptor) or self._handles.setdefault(
@@ -193,13 +194,13 @@ class Connections:
         self._marks[descriptor] = count, now
         return False
 
-    def _cut_one_of(self, crowd: Crowd) -> str:
-        """Cut off the oldest of the address that has the most; returns that address."""
-        crowded, _ = Counter(crowd.values()).most_common(1)[0]
-        oldest = next(each for each, address in crowd.items() if address == crowded)
+    def _close_one_of(self, group: Group) -> str:
+        """Close the oldest connection of the address that has the most; returns that address."""
+        largest, _ = Counter(group.values()).most_common(1)[0]
+        oldest = next(each for each, address in group.items() if address == largest)
         self._forget(oldest)
         self._cut(oldest)
-        return crowded
+        return largest
 
     def _cut(self, descriptor: int) -> None:
         """Close a connection under ZeroMQ's hands, unless the number means something else by now."""
@@ -211,7 +212,7 @@ class Connections:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _refuse(self, why: str, whence: str) -> None:
-        """Count who did not get in, or was shown out, and say so now and then; of `why` there are a few."""
+        """Count a connection that was refused or closed, and log it now and then; of `why` there are a few."""
         self.refused += 1
         now = time.monotonic()
         if now - self._noticed.get(why, -NOTICES) >= NOTICES:
@@ -222,7 +223,7 @@ class Connections:
     def close(self) -> None:
         """Stop watching, before the inbox is closed.
 
-        ZeroMQ's thread would wait for ever to tell news that nobody takes, so the queue is emptied before it is
+        ZeroMQ's thread would wait for ever to tell news that are not taken, so the queue is emptied before it is
         told to stop.
         """
         self._looking.cancel()
@@ -260,7 +261,7 @@ def _connection(descriptor: int) -> socket.socket:
 
 
 def _received(connection: socket.socket) -> int:
-    """How many bytes have come by a connection; OSError where nobody counts: by a local one, or without Linux."""
+    """How many bytes have come by a connection; OSError where the system does not count them."""
     raw = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, BYTES_RECEIVED.size)
     return int(BYTES_RECEIVED.unpack(raw)[0]) if len(raw) == BYTES_RECEIVED.size else 0
 

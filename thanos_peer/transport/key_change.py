@@ -95,7 +95,7 @@ def _exchange(topology: Topology, keys: Mapping[AgentId, KeyPair], staged: Path,
                 f"the keys of {topology.file} have changed, but {_in_words(error, topology)}; a power cut may "
                 f"bring back what was there before{old}"
             ) from error
-        raise  # if the file has the new keys already, somebody was in a hurry
+        raise  # if the file has the new keys already, the user has interrupted the end
 
 
 def _in_words(error: OSError, topology: Topology) -> str:

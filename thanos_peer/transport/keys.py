@@ -1,7 +1,7 @@
 """Keys: how they are made, where they lie, and what a peer may do without them.
 
 Every peer has a CURVE pair. The public half stands in the topology file, the secret one in a file on the peer's
-own host that nobody else may read. Rules:
+own host that only its owner may read. Rules:
 
 1. With keys in the topology, every link is encrypted, and only the peer's own neighbors get in
    (`authenticator.py`).
@@ -28,7 +28,7 @@ log = logging.getLogger("thanos_peer")
 
 LARGEST_SECRET_FILE = 1024  # bytes
 SECRET_MODE, DIRECTORY_MODE = 0o600, 0o700
-OTHERS = 0o077  # the permissions of everybody but the owner
+OTHERS = 0o077  # the permissions of all but the owner
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def public_keys(keys: Mapping[AgentId, KeyPair]) -> dict[AgentId, str]:
 
 
 def secret_directory(file: Path) -> Path:
-    """Where the secrets of a topology file lie unless somebody says otherwise: ring.keys beside ring.toml."""
+    """Where the secrets of a topology file lie unless told otherwise: ring.keys beside ring.toml."""
     return file.with_suffix(".keys")
 
 
@@ -134,7 +134,7 @@ def read_secret(path: Path) -> KeyPair:
 def _read_private(path: Path) -> str:
     descriptor = os.open(
         path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-    )  # no waiting for a pipe that nobody fills
+    )  # no waiting for a pipe that stays empty
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):

@@ -22,7 +22,7 @@ from zmq.utils.monitor import recv_monitor_message
 from thanos_peer.block import AgentId
 from thanos_peer.errors import ConfigError
 from thanos_peer.protocol.neighbor import LinkEvent
-from thanos_peer.transport.authenticator import Door
+from thanos_peer.transport.authenticator import Authenticator
 from thanos_peer.transport.connections import Connections
 from thanos_peer.transport.keys import Credentials
 
@@ -93,7 +93,7 @@ class Links:
     Args:
         bind: Where to listen.
         neighbors: Where each neighbor listens, and where this peer is said to.
-        largest_frame: ZeroMQ cuts off whoever sends more than this many bytes at once.
+        largest_frame: ZeroMQ closes a connection that sends a larger message.
         on_frames: Called with what has arrived, one frame or more, and whose key each came with.
         on_link: Called when something happens to the connection to a neighbor.
         credentials: The keys that this peer and its neighbors know each other by; None speaks in the clear.
@@ -115,7 +115,7 @@ class Links:
         self._most_at_once = max(1, min(SPARE_AT_ONCE + 4 * len(neighbors), AT_ONCE_BYTES // largest_frame))
         self._queue = queue_for(largest_frame)
         self._largest_frame = largest_frame if credentials is None else largest_frame + SEALED
-        self._door: Door | None = None
+        self._authenticator: Authenticator | None = None
         self._mending: asyncio.TimerHandle | None = None
         self._inbox: zmq.Socket[bytes] = self._context.socket(zmq.PULL)
         self._connections = Connections(
@@ -138,7 +138,7 @@ class Links:
         self._limit(self._inbox, bind)
         self._inbox.setsockopt(zmq.RCVHWM, self._queue)  # for each connection
         if self._credentials is not None:
-            self._door = Door(self._context, self._inbox, self._credentials, self._connections)
+            self._authenticator = Authenticator(self._context, self._inbox, self._credentials, self._connections)
         if is_taken(bind):
             raise ConfigError(f"cannot listen on {bind}: {IN_USE}")
         try:
@@ -205,7 +205,7 @@ class Links:
         """Hand over what has arrived."""
         frames: list[bytes] = []
         speakers: list[AgentId | None] = []
-        is_quick = self._door is None and self._connections.is_quiet
+        is_quick = self._authenticator is None and self._connections.is_quiet
         try:
             if is_quick:
                 self._take(frames)
@@ -228,10 +228,10 @@ class Links:
 
     def _take_with_care(self, frames: list[bytes], speakers: list[AgentId | None]) -> None:
         """Take what is there, and note who says it, and by which connection."""
-        inbox, door, connections = self._inbox, self._door, self._connections
+        inbox, authenticator, connections = self._inbox, self._authenticator, self._connections
         for _ in range(self._most_at_once):
             frame = inbox.recv(_NOBLOCK, False)  # noqa: FBT003 - not copied, so that it keeps its properties
-            speaker = None if door is None else door.speaker_of(frame)
+            speaker = None if authenticator is None else authenticator.speaker_of(frame)
             if connections.is_whole(frame, speaker):
                 frames.append(frame.bytes)
                 speakers.append(speaker)
@@ -272,19 +272,19 @@ class Links:
             self._loop.remove_reader(self._inbox.fileno())
             self._connections.close()
             self._inbox.close(linger=0)
-            if self._door is not None:
-                self._door.close()
+            if self._authenticator is not None:
+                self._authenticator.close()
         self._context.term()
 
 
 def _beat(link: "zmq.Socket[bytes]") -> None:
-    """Notice a cable that is cut: whoever does not answer heartbeats is disconnected, and connected to again."""
+    """Notice a cable that is cut: a link without answers to heartbeats is closed, and connected again."""
     link.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     link.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
 
 
 def is_taken(address: str) -> bool:
-    """Whether somebody listens on an ipc address: ZeroMQ would take its path away from them."""
+    """Whether a process listens on an ipc address: ZeroMQ would take over its path."""
     if not address.startswith("ipc://"):
         return False
     with socket.socket(socket.AF_UNIX) as probe:
