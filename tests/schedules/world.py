@@ -36,7 +36,7 @@ from thanos_peer.protocol.wire import Hello
 
 CONNECTS = 0.05  # seconds until two hosts that can reach each other are connected
 DISK = 0.01  # seconds that a checkpoint takes, at the most
-OPERATOR = 20.0  # seconds until somebody starts a peer again that has said that the run is over
+OPERATOR = 20.0  # seconds until an operator starts a peer again that has said that this may be needed
 LIVELY = 300.0  # seconds after the last fault in which every peer must be done, or have said why it cannot be
 
 
@@ -204,6 +204,12 @@ class World:
         self._perform(process, process.session.start(self.now))
         self._tick(process)
 
+    def _start_if_needed(self, node: Node) -> None:
+        """It has said that its state is kept, in case that a peer lacks something: one does if it is not over."""
+        if not all(other.is_over or other.has_lost_run for other in self.nodes):
+            node.is_over = False
+            self._start(node)
+
     def _recalled(self, node: Node) -> Memory | None:
         """The latest memory, with the earlier one as the fallback."""
         latest = [each for each in node.disk if each.epoch == node.disk[-1].epoch]
@@ -304,7 +310,10 @@ class World:
         elif error is None and process.agent.is_done and not is_stopped:
             self._check_leaving(process)
             node.is_over = True
-            node.disk = [] if session.is_everybody_done else node.disk
+            if session.is_everybody_done:
+                node.disk = []
+            else:
+                self._at(self.now + OPERATOR, lambda: self._start_if_needed(node))
         elif isinstance(error, RunOverError) and self.begins_again:
             self.counts["lost runs said"] += 1
             node.has_lost_run = True
@@ -322,7 +331,8 @@ class World:
     def _send(self, process: Process, j: int, message: object, epoch: int) -> None:
         i, rng = process.node.id, self._rng
         is_lossy = self.now < self._calm_from
-        if self._cut[i, j] or (is_lossy and rng.random() < self._loss):
+        is_lost = is_lossy and rng.random() < self._loss
+        if self._cut[i, j] or (is_lost and i != j):  # its own address is on its own host
             self.counts["messages lost"] += 1
             return
         copies = 1 + (is_lossy and rng.random() < self._loss)

@@ -97,7 +97,9 @@ class Rounds:
         waiting, give_up, now = self._talk.waiting, self._talk.options.patience.give_up, self._talk.now
         waiting.note_tick(now)
         if waiting.is_time_to_ask(now):
-            self._epochs.ask(self._talk.agent.missing())
+            # A peer without its state needs a word from every neighbor, also from those whose block it has.
+            agent = self._talk.agent
+            self._epochs.ask(agent.missing() if self._talk.loss is None else agent.neighbors)
         if waiting.is_time_to_speak(now):
             self._begin_look_up(self._log_waiting)
         if over := waiting.why_it_is_over(now, has_result=self._talk.has_result):

@@ -186,5 +186,11 @@ class Session:
 
     @property
     def is_everybody_done(self) -> bool:
-        """Whether no peer will need this peer's state again."""
-        return self.talk.agent.is_done and self.talk.leaving.is_everybody_done
+        """Whether no peer will need this peer's state again.
+
+        A peer that is told to stop may know that all are done before its neighbors do. Then it keeps its state: it
+        may have to tell them once more.
+        """
+        talk = self.talk
+        is_known = talk.agent.is_done and talk.leaving.is_everybody_done
+        return is_known and not (talk.stop_reason and talk.leaving.unsure(talk.now))
