@@ -132,4 +132,4 @@ def _more(topology: Topology, rounds: int) -> str:
 def _smooths(topology: Topology) -> bool:
     """Whether the method minimises something smoother than the problem."""
     method = MIXING.get(topology.method)
-    return method is not None and method.smooths and topology.problem.regularizer != "none"
+    return method is not None and method.smooths and not topology.problem.is_smooth

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thanos_peer.algorithm.methods import needs_samples
+from thanos_peer.algorithm.regularizers import is_smooth
 from thanos_peer.errors import ConfigError
 from thanos_peer.loadings.findings import facts_of_loadings, found_as_findings
 from thanos_peer.loadings.result import Result
@@ -26,7 +27,7 @@ def fit(  # noqa: PLR0913 - named, each with its default
     samples: Iterable[ArrayLike],
     n_components: int,
     *,
-    regularizer: Literal["l1", "l21", "none"] = "l1",
+    regularizer: str = "l1",
     mu: float = 0.1,
     graph: str | Iterable[Edge] = "ring",
     center: bool = True,
@@ -73,7 +74,7 @@ def fit(  # noqa: PLR0913 - named, each with its default
         DivergenceError: A step left the numbers.
     """
     moments = _moments_of(samples, feature_names, keeps_rows=needs_samples(method))
-    problem: dict[str, Any] = {"regularizer": regularizer} | ({} if regularizer == "none" else {"mu": mu})
+    problem: dict[str, Any] = {"regularizer": regularizer} | ({} if is_smooth(regularizer) else {"mu": mu})
     wanted = {"max_rounds": max_rounds, "tolerance": tolerance}
     algorithm: dict[str, Any] = {"method": method, "start": {"kind": start, "seed": seed}}
     algorithm |= settings_of(method)

@@ -10,7 +10,7 @@ from thanos_peer.algorithm import conditions, reference
 from thanos_peer.algorithm.measures import WholeProblem, certificate, weakest_component
 from thanos_peer.algorithm.methods import MIXING
 from thanos_peer.algorithm.objectives import Objective, SparsePCA
-from thanos_peer.algorithm.regularizers import Regularizer, slope
+from thanos_peer.algorithm.regularizers import REGULARIZERS, Regularizer, slope
 from thanos_peer.algorithm.schedules import Parameters, Smoothing
 from thanos_peer.algorithm.stiefel import norm, rotation_distance, signed_permutation_distance
 from thanos_peer.algorithm.units import scale, unit_of
@@ -177,8 +177,9 @@ class Instance:
 
     def aligned_distance(self, X: Matrix, X_star: Matrix) -> float:
         """||X - X*||_F after the best of the moves that the objective does not notice."""
-        by_columns = self.topology.problem.regularizer == "l1"
-        return (signed_permutation_distance if by_columns else rotation_distance)(X, X_star)
+        kind = REGULARIZERS.get(self.topology.problem.regularizer)
+        is_seen = kind is not None and kind.sees_rotations
+        return (signed_permutation_distance if is_seen else rotation_distance)(X, X_star)
 
 
 def build(topology: Topology) -> Instance:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from thanos_peer.algorithm.methods import MIXING, SUMMING
-from thanos_peer.algorithm.regularizers import L1, L21, Regularizer, Zero
+from thanos_peer.algorithm.regularizers import REGULARIZERS, Regularizer
 from thanos_peer.algorithm.schedules import (
     BarzilaiBorwein,
     ConstantSmoothing,
@@ -44,11 +44,11 @@ def _slope(topology: Topology, size: float | None) -> float:
 
 def regularizer_of(topology: Topology, *, mu: float) -> Regularizer:
     """mu r(X), with the r of the topology."""
-    kinds: dict[str, type[L1 | L21]] = {"l1": L1, "l21": L21}
-    regularizer = topology.problem.regularizer
-    if regularizer == "none":
-        return Zero()
-    return kinds[regularizer](mu) if regularizer in kinds else OwnRegularizer.of(topology, mu)
+    problem = topology.problem
+    kind = REGULARIZERS.get(problem.regularizer)
+    if kind is None:
+        return OwnRegularizer.of(topology, mu)
+    return kind.make(mu, problem.regularizer_options, n=problem.n, features=None)
 
 
 def share_of_regularizer(topology: Topology) -> Regularizer:

@@ -209,8 +209,8 @@ def test_only_an_integer_is_an_integer(key, value):
     [
         ("problem.p", 7, "at most n = 6"),
         ("problem.data.samples", 4, "must be at least 5, one for each peer"),
-        ("problem.regularizer", "l3", 'must be "l1", "l21" or "none"'),
-        ("problem.regularizer", 1, 'must be "l1", "l21" or "none"'),
+        ("problem.regularizer", "l3", 'must be "l1", "l21"'),
+        ("problem.regularizer", 1, ' or "none", or MODULE:CLASS'),
         ("problem.data.kind", "sql", 'must be one of "synthetic", "files"'),
         ("problem.data.scale", "log", 'must be "unit" or "raw"'),
         ("algorithm.method", "admm", "must be one of auto, proximal, gram, thanos, destiny"),

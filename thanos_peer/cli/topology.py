@@ -8,6 +8,7 @@ import click
 
 from thanos_peer.algorithm.leading import Leading
 from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.regularizers import REGULARIZERS
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
 from thanos_peer.errors import ConfigError
@@ -53,7 +54,13 @@ def topology_group() -> None:
 @click.option("--columns", type=click.IntRange(min=1), help="grid, torus: width.  [default: as square as can be]")
 @click.option("--n", type=click.IntRange(min=1), default=10, show_default=True, help="Features.")
 @click.option("--p", type=click.IntRange(min=1), default=3, show_default=True, help="Components.")
-@click.option("--regularizer", type=click.Choice(["l1", "l21", "none"]), default="l1", show_default=True)
+@click.option(
+    "--regularizer",
+    type=click.Choice(list(REGULARIZERS)),
+    default="l1",
+    show_default=True,
+    help="; ".join(f"{name}: {kind.words}" for name, kind in REGULARIZERS.items()) + ".",
+)
 @click.option("--mu", type=FiniteFloat(min=0), default=0.1, show_default=True, help="Weight of the regularizer.")
 @click.option("--samples", type=click.IntRange(min=1), help="Of all peers together.  [default: 10 per peer]")
 @click.option(
@@ -157,7 +164,7 @@ def facts(topology: Topology) -> dict[str, str]:
     graph, problem = topology.graph, topology.problem
     degrees, messages, plan = graph.degrees, topology.messages_per_round, outline(topology)
     rounds = (graph.rounds_to_consensus(factor) for factor in (1e-6, 1e-15))
-    mu = "" if problem.regularizer == "none" else f", {problem.regularizer} with mu = {problem.mu:g}"
+    mu = "" if problem.is_smooth else f", {problem.regularizer} with mu = {problem.mu:g}"
     preset = "" if topology.algorithm.preset is None else f", preset {topology.algorithm.preset}"
     own = "" if problem.objective is None else f"{problem.objective}, "
     return {

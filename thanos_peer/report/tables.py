@@ -166,7 +166,7 @@ def origin_rows(run: Run) -> list[TableRow]:
     """What ran, when, and with what."""
     topology, described = run.topology, run.description
     problem = topology.problem
-    weight = "" if problem.regularizer == "none" else f" with mu = {problem.mu:g}"
+    weight = "" if problem.is_smooth else f" with mu = {problem.mu:g}"
     rows = {
         "Started": described.started,
         "Run as": {"network": "a process per peer"}.get(described.engine, f"one process ({described.engine})"),

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.regularizers import REGULARIZERS, is_smooth
 from thanos_peer.block import AgentId
 from thanos_peer.errors import Mistake
-from thanos_peer.topology.code_names import REGULARIZERS
 from thanos_peer.topology.graph import Graph, components
 from thanos_peer.topology.sections import LARGEST_MATRIX, MOST_EDGES, MOST_PEERS
 
@@ -163,9 +163,9 @@ def problem_mistakes(problem: Values) -> Iterator[Mistake]:
         yield Mistake("problem.n", f"with p = {p}, X would have more than {LARGEST_MATRIX:,} entries", n)
     if "regularizer" in problem and "mu" in problem:
         regularizer, mu = problem["regularizer"], problem["mu"]
-        if regularizer == "none" and mu:
-            yield Mistake("problem.mu", 'leave it out when regularizer = "none"', mu)
-        if regularizer != "none" and mu is None:
+        if is_smooth(regularizer) and mu:
+            yield Mistake("problem.mu", f'leave it out when regularizer = "{regularizer}"', mu)
+        if not is_smooth(regularizer) and mu is None:
             allowed = f'is missing: regularizer = "{regularizer}" needs its weight, a number >= 0'
             yield Mistake("problem.mu", allowed, has_value=False)
 
@@ -178,7 +178,7 @@ def method_mistakes(problem: Values, algorithm: Values, given: Collection[str]) 
     regularizer, method = problem.get("regularizer", "none"), algorithm.get("method", "auto")
     known = MIXING.get(method) or SUMMING.get("proximal" if method == "auto" else method)
     settings: Collection[str] = () if known is None else known.settings
-    if known is not None and known.is_for_smooth and regularizer != "none":
+    if known is not None and known.is_for_smooth and not is_smooth(regularizer):
         allowed = f'must be another with regularizer = "{regularizer}": {method} is for problems without'
         yield Mistake("algorithm.method", allowed, method)
     if algorithm.get("preset") is not None and "method" in algorithm and method != "thanos":

@@ -4,11 +4,13 @@ import math
 import re
 from typing import Any
 
+from thanos_peer.algorithm.regularizers import REGULARIZERS
+
 LONGEST_CODE = 200  # characters, of the name of a class or of an option
 LONGEST_TEXT = 4096  # characters, of an option
 MOST_OPTIONS = 64
 WORD = "[A-Za-z_][A-Za-z0-9_]*"
-REGULARIZERS = ("l1", "l21", "none")
+_SPELLED = {alias: name for name, kind in REGULARIZERS.items() for alias in (name, *kind.aliases)}
 
 
 def check_code(name: str) -> str:
@@ -22,11 +24,11 @@ def check_code(name: str) -> str:
 
 def check_regularizer(value: Any) -> str:
     """A regularizer by its own name, or a class; or ValueError."""
-    value = "l21" if value == "l2,1" else value
-    if value in REGULARIZERS:
-        return str(value)
+    if isinstance(value, str) and value in _SPELLED:
+        return _SPELLED[value]
     if not isinstance(value, str) or ":" not in value:
-        raise ValueError('must be "l1", "l21" or "none", or MODULE:CLASS for one of your own')
+        *others, last = (f'"{name}"' for name in REGULARIZERS)
+        raise ValueError(f"must be {', '.join(others)} or {last}, or MODULE:CLASS for one of your own")
     return check_code(value)
 
 

@@ -6,6 +6,7 @@ Whole numbers alone, and comparisons of numbers that stand in the file: all peer
 from thanos_peer.algorithm.gram import Gram
 from thanos_peer.algorithm.leading import Leading
 from thanos_peer.algorithm.methods import SUMMING
+from thanos_peer.algorithm.regularizers import REGULARIZERS
 from thanos_peer.algorithm.solving import Solving
 from thanos_peer.samples import LARGEST_SIDE
 from thanos_peer.topology.sections import Algorithm, LeadingStart, Problem, SyntheticData
@@ -18,7 +19,8 @@ def typical_sums(name: str, problem: Problem, algorithm: Algorithm, digits: int)
     """How many sums the method typically takes to a residual of so many digits, without those before it."""
     data = problem.data
     is_unit = data.scale == "unit" if isinstance(data, SyntheticData) else data.overall == "auto"
-    is_known = is_unit and problem.objective is None and problem.regularizer in ("l1", "none")
+    kind = REGULARIZERS.get(problem.regularizer)
+    is_known = is_unit and problem.objective is None and kind is not None and kind.has_typical_sums
     mu = (problem.mu or 0.0) if is_known else None
     return SUMMING[name].typical_sums(problem.p, mu, digits, algorithm.restarts)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import tomlkit
 
 from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.regularizers import REGULARIZERS, is_smooth
 from thanos_peer.topology.graph import Edge
 
 
@@ -55,8 +56,8 @@ def render(draft: Draft) -> str:
         _line("[problem]", "sparse PCA: -1/2 sum_i tr(X' A_i A_i' X) + mu r(X), X of n x p with X'X = I"),
         _line(f"n = {draft.n}", "features"),
         _line(f"p = {draft.p}", "components"),
-        _line(f'regularizer = "{draft.regularizer}"', 'r: "l1", "l21" (rows) or "none"'),
-        *([] if draft.regularizer == "none" else [_line(f"mu = {draft.mu!r}", "its weight")]),
+        _line(f'regularizer = "{draft.regularizer}"', f"r: {REGULARIZERS[draft.regularizer].words}"),
+        *([] if is_smooth(draft.regularizer) else [_line(f"mu = {draft.mu!r}", "its weight")]),
         "",
         "[problem.data]",
         _line('kind = "synthetic"', 'or "files": then every peer has data = "FILE", a row per sample'),

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.regularizers import REGULARIZERS, is_smooth
 from thanos_peer.algorithm.schedules import SMALLEST_SIGMA
 from thanos_peer.samples import LARGEST_SIDE
-from thanos_peer.topology.code_names import REGULARIZERS, check_code, check_options, check_regularizer
+from thanos_peer.topology.code_names import check_code, check_options, check_regularizer
 
 
 def _is_auto(value: Any) -> str:
@@ -151,6 +152,11 @@ class Problem(Section):
     objective_options: PlainOptions = Field(default_factory=dict)
     regularizer_options: PlainOptions = Field(default_factory=dict)
     data: Annotated[SyntheticData | FileData, Field(discriminator="kind")]
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether there is no regularizer."""
+        return is_smooth(self.regularizer)
 
     def own_code(self) -> dict[str, str]:
         """The classes of the user's own, by key."""

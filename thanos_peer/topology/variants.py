@@ -105,4 +105,4 @@ def suits(problem: Problem, method: str) -> bool:
     known = (MIXING | SUMMING)[method]
     is_too_large = method in SUMMING and not SUMMING[method].fits(problem.n)
     is_other = known.is_for_pca and problem.objective is not None
-    return not (is_too_large or is_other or (known.is_for_smooth and problem.regularizer != "none"))
+    return not (is_too_large or is_other or (known.is_for_smooth and not problem.is_smooth))
