@@ -1,8 +1,14 @@
-"""Ready-made graphs: each function gives the edges of one family on agents 0..d-1."""
+"""Ready-made graphs: each function gives the edges of one family on agents 0..d-1.
 
+A new family is a function here, and a line of the table at the end. Its keyword arguments are those options of
+`make` that concern it.
+"""
+
+import inspect
 import math
 from collections.abc import Callable
 from itertools import combinations
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +16,6 @@ from numpy.typing import NDArray
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology.graph import Edge, components
 
-FAMILIES = ("ring", "path", "star", "grid", "torus", "tree", "complete", "erdos-renyi", "geometric")
 MOST_DRAWS = 1000  # of a random graph that has to be connected
 
 
@@ -18,17 +23,9 @@ def make(
     family: str, d: int, *, seed: int, probability: float = 0.5, radius: float = 0.4, columns: int | None = None
 ) -> list[Edge]:
     """The edges of one of FAMILIES on d agents; each family uses those of the options that concern it."""
-    match family:
-        case "grid":
-            return grid(d, columns)
-        case "torus":
-            return torus(d, columns)
-        case "erdos-renyi":
-            return erdos_renyi(d, probability, seed)
-        case "geometric":
-            return geometric(d, radius, seed)
-        case _:
-            return {"ring": ring, "path": path, "star": star, "tree": tree, "complete": complete}[family](d)
+    given = {"seed": seed, "probability": probability, "radius": radius, "columns": columns}
+    _, *concern = inspect.signature(FAMILIES[family]).parameters
+    return FAMILIES[family](d, **{option: given[option] for option in concern})
 
 
 def path(d: int) -> list[Edge]:
@@ -107,3 +104,16 @@ def _grid_width(d: int, columns: int | None) -> int:
         return columns
     root = math.isqrt(d)
     return next((d // height for height in range(root, 1, -1) if d % height == 0), math.ceil(math.sqrt(d)))
+
+
+FAMILIES: Final[dict[str, Callable[..., list[Edge]]]] = {
+    "ring": ring,
+    "path": path,
+    "star": star,
+    "grid": grid,
+    "torus": torus,
+    "tree": tree,
+    "complete": complete,
+    "erdos-renyi": erdos_renyi,
+    "geometric": geometric,
+}
