@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.cli.app import app
 from thanos_peer.launch.cluster import free_ports
 
@@ -37,7 +37,7 @@ def test_the_table_of_methods_has_a_row_for_each_with_its_own_defaults():
         for names, needs, rounds, tolerance in rows
         for name in re.findall(r"`([^`]+)`", names)
     }
-    known = (MIXING | SUMMING).items()
+    known = METHODS.items()
     assert told == {
         name: (method.is_for_pca, method.default_rounds, method.default_tolerance) for name, method in known
     }

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from thanos_peer.algorithm.methods import MIXING
+from thanos_peer.algorithm.methods import METHODS, MIXING
 from thanos_peer.block import Matrix
 from thanos_peer.phases import Found
 from thanos_peer.topology import Topology
@@ -121,7 +121,7 @@ def _more(topology: Topology, rounds: int) -> str:
     if topology.method in MIXING:
         if topology.tolerance < topology.least_tolerance:
             return f'exchange = "float32" reaches about {topology.least_tolerance:g}: take "float64"'
-        is_fixed = _smooths(topology) and "smoothing" not in MIXING[topology.method].settings
+        is_fixed = _smooths(topology) and "smoothing" not in METHODS[topology.method].settings
         return SMOOTHING if is_fixed else 'raise max_rounds, or take method = "auto"'
     if rounds + topology.graph.tree.rounds > topology.max_rounds:
         return "raise max_rounds"
@@ -131,5 +131,4 @@ def _more(topology: Topology, rounds: int) -> str:
 
 def _smooths(topology: Topology) -> bool:
     """Whether the method minimises something smoother than the problem."""
-    method = MIXING.get(topology.method)
-    return method is not None and method.smooths and not topology.problem.is_smooth
+    return METHODS[topology.method].smooths and not topology.problem.is_smooth

@@ -8,7 +8,7 @@ import numpy as np
 
 from thanos_peer.algorithm import conditions, reference
 from thanos_peer.algorithm.measures import WholeProblem, certificate, weakest_component
-from thanos_peer.algorithm.methods import MIXING
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.algorithm.objectives import Objective, SparsePCA
 from thanos_peer.algorithm.regularizers import REGULARIZERS, Regularizer, slope
 from thanos_peer.algorithm.schedules import Parameters, Smoothing
@@ -79,8 +79,7 @@ class Instance:
     @cached_property
     def smoothing(self) -> Smoothing | None:
         """How sigma shrinks; None for methods that do not smooth."""
-        method = MIXING.get(self.topology.method)
-        return None if method is None or "beta" not in method.settings else self.parameters.smoothing
+        return self.parameters.smoothing if "beta" in METHODS[self.topology.method].settings else None
 
     def unit(self, G: Matrix) -> float:
         """What residuals are relative to, where the gradient of the whole f is G: see `units.py`."""

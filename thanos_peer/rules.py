@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.algorithm.regularizers import REGULARIZERS, Regularizer
 from thanos_peer.algorithm.schedules import (
     BarzilaiBorwein,
@@ -89,7 +89,7 @@ def needs_size(topology: Topology) -> bool:
     return (
         "auto" in (algorithm.beta, getattr(algorithm.step, "first", None), getattr(data, "overall", None))
         or algorithm.start.kind in ("destiny", "leading")
-        or "beta" not in (MIXING | SUMMING)[topology.method].settings
+        or "beta" not in METHODS[topology.method].settings
     )
 
 

@@ -25,7 +25,7 @@ from processes import (
 from uneven import random_samples, raw_with_parts, split
 
 from thanos_peer import load_result
-from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.algorithm.stiefel import random_point
 from thanos_peer.peer.status import ask, local_address
 from thanos_peer.preparation import outline
@@ -44,7 +44,6 @@ STOPS = {  # in each phase a round of it: on the way up the tree, at the root, o
     "gram": "mean:1 spread:3 size:2 gram:2 verdict:3",
     "proximal-tracking": "agreement:1 proximal-tracking:6 consensus:2 verdict:1",  # after those of all
 }
-METHODS = MIXING | SUMMING
 OTHERS = [method for method in METHODS if method not in STOPS]  # killed in their main phase alone
 HOLDS = """
 import os, pathlib

@@ -4,11 +4,9 @@ import pytest
 from networks import make_topology, raw_topology
 from own_code.classes import raw_with
 
-from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.errors import TopologyError
 from thanos_peer.preparation import outline
-
-METHODS = MIXING | SUMMING
 
 
 def refusal(raw):

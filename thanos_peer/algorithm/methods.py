@@ -11,6 +11,7 @@ from thanos_peer.algorithm.proximal_tracking import ProximalTracking
 from thanos_peer.algorithm.solving import Solving
 from thanos_peer.algorithm.subgradient import Subgradient
 from thanos_peer.algorithm.thanos import Destiny, Thanos
+from thanos_peer.algorithm.traits import Traits
 from thanos_peer.algorithm.vrsgt import VRSGT
 
 # Agents mix what their neighbors send.
@@ -30,7 +31,15 @@ SUMMING: Final[dict[str, type[Solving]]] = {
     "gram": Gram,
 }
 
+METHODS: Final[dict[str, type[Traits]]] = {**SUMMING, **MIXING}
+
+# What a topology file and the command line may ask for. "auto" is the exact method that sends less.
+CHOICES: Final = ("auto", *METHODS)
+
+# The keys of `algorithm` that only some methods read.
+SETTINGS: Final = tuple(sorted({key for method in METHODS.values() for key in method.settings}))
+
 
 def needs_samples(method: str) -> bool:
     """Whether agents keep their samples for a method, however many: what PCA needs of them is not enough."""
-    return method in MIXING and MIXING[method].needs_samples
+    return method in METHODS and METHODS[method].needs_samples

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from thanos_peer.algorithm.central import CENTRAL
-from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.methods import CHOICES
 from thanos_peer.cli.paths import PATH
 from thanos_peer.cli.progress import Progress
 from thanos_peer.cli.start import ALLOW_CODE
@@ -17,16 +17,15 @@ from thanos_peer.compare.trials import Request, contenders, parse_values
 from thanos_peer.topology import load
 
 INTERRUPTED = 130
-KNOWN = ("auto", *SUMMING, *MIXING)
 
 
 def _methods(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...]:  # noqa: ARG001
     """Names between commas."""
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     for name in names:
-        if name not in KNOWN:
+        if name not in CHOICES:
             hint = "; it is centralised, give --central" if name in CENTRAL else ""
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(KNOWN)}{hint}.")
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(CHOICES)}{hint}.")
     if text is not None and not names:
         raise click.BadParameter("name at least one method.")
     return names
@@ -51,7 +50,7 @@ def _sweep(context: click.Context, parameter: click.Parameter, texts: tuple[str,
     "--methods",
     callback=_methods,
     metavar="LIST",
-    help=f"Between commas: {', '.join(KNOWN)}.  [default: all that suit the problem]",
+    help=f"Between commas: {', '.join(CHOICES)}.  [default: all that suit the problem]",
 )
 @click.option(
     "--seeds",

@@ -2,10 +2,10 @@
 
 import click
 
-from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.methods import CHOICES
 
 METHOD = click.option(
     "--method",
-    type=click.Choice(["auto", *SUMMING, *MIXING]),
+    type=click.Choice(CHOICES),
     help="Another method than FILE names, with its default settings.",
 )

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from thanos_peer.algorithm.leading import Leading
-from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.methods import CHOICES, METHODS, SUMMING
 from thanos_peer.algorithm.regularizers import REGULARIZERS
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
@@ -29,7 +29,7 @@ def topology_group() -> None:
 
 
 @topology_group.command("new")
-@click.argument("family", type=click.Choice(families.FAMILIES))
+@click.argument("family", type=click.Choice(list(families.FAMILIES)))
 @click.option(
     "--peers", "-d", type=click.IntRange(1, MOST_PEERS), default=8, show_default=True, help="How many agents."
 )
@@ -65,7 +65,7 @@ def topology_group() -> None:
 @click.option("--samples", type=click.IntRange(min=1), help="Of all peers together.  [default: 10 per peer]")
 @click.option(
     "--method",
-    type=click.Choice(["auto", *SUMMING, *MIXING]),
+    type=click.Choice(CHOICES),
     default="auto",
     show_default=True,
     help="auto: the exact answer, by gram or proximal, whichever sends less.",
@@ -138,7 +138,7 @@ def check_command(file: Path, agent: int | None) -> None:
     for label, text in facts(topology).items():
         click.echo(f"{label:24}{text}")
     is_whole = topology.problem.data.kind == "synthetic" or all(peer.data for peer in topology.peers)
-    is_thanos = "beta" in getattr(MIXING.get(topology.method), "settings", ())
+    is_thanos = "beta" in METHODS[topology.method].settings
     if agent is None and is_whole and is_thanos and not topology.problem.own_code():  # which is not run here
         click.echo(f"{'Condition 1 asks for':24}{theory(topology)}")
 
@@ -204,9 +204,7 @@ def _precision(topology: Topology) -> dict[str, str]:
 def predictions(topology: Topology) -> dict[str, str]:
     """What each method that suits the file sends in all its phases, and up to which n gram is the cheaper way."""
     lines = {
-        f"{name} sends": _sent_by(with_method(topology, name))
-        for name in (*SUMMING, *MIXING)
-        if suits(topology.problem, name)
+        f"{name} sends": _sent_by(with_method(topology, name)) for name in METHODS if suits(topology.problem, name)
     }
     if topology.problem.objective is not None:
         return lines

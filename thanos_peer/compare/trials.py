@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from thanos_peer.algorithm.central import CENTRAL
-from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.methods import METHODS, SETTINGS
 from thanos_peer.errors import ConfigError, TopologyError
 from thanos_peer.topology import Topology, load
-from thanos_peer.topology.checks import OF_SOME_METHODS
 
 Settings: TypeAlias = Mapping[str, Any]
 JUDGE = "proximal"  # suits every problem, so a file with it says what the problem and the start are
@@ -146,7 +145,7 @@ def _methods(request: Request, words: list[str]) -> list[str]:
     if request.methods:
         return list(dict.fromkeys(request.methods))
     suiting = []
-    for method in (*SUMMING, *MIXING):
+    for method in METHODS:
         try:
             request.load(method, {})
         except TopologyError as error:
@@ -173,8 +172,8 @@ def _has_setting(method: str, key: str, *, is_central: bool) -> bool:
         return True
     if is_central:
         return False
-    known = (MIXING | SUMMING).get(method, SUMMING[JUDGE])  # "auto" has the settings of both that it may be
-    return name not in OF_SOME_METHODS or name in known.settings
+    known = METHODS.get(method, METHODS[JUDGE])  # "auto" has the settings of both that it may be
+    return name not in SETTINGS or name in known.settings
 
 
 def trials(request: Request, found: Sequence[Contender]) -> list[Trial]:

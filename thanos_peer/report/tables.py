@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from thanos_peer.algorithm.methods import MIXING
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.block import Matrix
 from thanos_peer.preparation import outline
 from thanos_peer.report.html import Html, element, join
@@ -188,7 +188,7 @@ def _method(topology: Topology) -> str:
     """Its name, as it was asked for and as it was chosen, and beta where it has one."""
     asked, method, beta = topology.algorithm.method, topology.method, topology.algorithm.beta
     name = method if asked == method else f"{asked} ({method})"
-    has_beta = method in MIXING and "beta" in MIXING[method].settings
+    has_beta = "beta" in METHODS[method].settings
     return f"{name}, beta = {beta if isinstance(beta, str) else f'{beta:g}'}" if has_beta else name
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.methods import METHODS, MIXING, SETTINGS, SUMMING
 from thanos_peer.algorithm.regularizers import REGULARIZERS, is_smooth
 from thanos_peer.block import AgentId
 from thanos_peer.errors import Mistake
@@ -170,13 +170,10 @@ def problem_mistakes(problem: Values) -> Iterator[Mistake]:
             yield Mistake("problem.mu", allowed, has_value=False)
 
 
-OF_SOME_METHODS = ("beta", "step", "smoothing", "restarts", "mixings")
-
-
 def method_mistakes(problem: Values, algorithm: Values, given: Collection[str]) -> Iterator[Mistake]:
     """Some methods are for smooth problems; some need to know how to smooth; some starts need the data."""
     regularizer, method = problem.get("regularizer", "none"), algorithm.get("method", "auto")
-    known = MIXING.get(method) or SUMMING.get("proximal" if method == "auto" else method)
+    known = METHODS.get("proximal" if method == "auto" else method)
     settings: Collection[str] = () if known is None else known.settings
     if known is not None and known.is_for_smooth and not is_smooth(regularizer):
         allowed = f'must be another with regularizer = "{regularizer}": {method} is for problems without'
@@ -184,14 +181,14 @@ def method_mistakes(problem: Values, algorithm: Values, given: Collection[str]) 
     if algorithm.get("preset") is not None and "method" in algorithm and method != "thanos":
         allowed = f'is for method = "thanos": leave it out when method = "{method}"'
         yield Mistake("algorithm.preset", allowed, algorithm["preset"])
-    for key in OF_SOME_METHODS:
+    for key in SETTINGS:
         if "method" in algorithm and key in given and key in algorithm and key not in settings:
             yield Mistake(f"algorithm.{key}", f'leave it out when method = "{method}"', has_value=False)
     if "smoothing" in settings and "preset" in algorithm and algorithm.get("smoothing", "unsound") is None:
         allowed = 'is missing: rule = "constant" with sigma, or rule = "decreasing" with sigma0 and exponent'
         yield Mistake("algorithm.smoothing", allowed, has_value=False)
     if known is not None and known.is_for_pca and problem.get("objective") is not None:
-        others = ", ".join(sorted(each for each, of in (MIXING | SUMMING).items() if not of.is_for_pca))
+        others = ", ".join(sorted(each for each, of in METHODS.items() if not of.is_for_pca))
         allowed = f"must be one of {others} with an objective of your own: {method} is for sparse PCA"
         yield Mistake("algorithm.method", allowed, method)
     if method in SUMMING and not SUMMING[method].fits(n := problem.get("n", 0)):

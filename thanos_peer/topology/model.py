@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.methods import METHODS, MIXING
 from thanos_peer.block import AgentId
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology import prediction
@@ -114,13 +114,13 @@ class Topology:
         """Below which residual the network is done; 0 for never."""
         if self.algorithm.tolerance is not None:
             return self.algorithm.tolerance
-        tolerance = (MIXING | SUMMING)[self.method].default_tolerance
+        tolerance = METHODS[self.method].default_tolerance
         return max(tolerance, self.least_tolerance) if tolerance and self.method in MIXING else tolerance
 
     @property
     def max_rounds(self) -> int:
         """After how many rounds the method ends at the latest."""
-        return self.algorithm.max_rounds or (MIXING | SUMMING)[self.method].default_rounds
+        return self.algorithm.max_rounds or METHODS[self.method].default_rounds
 
     @property
     def least_tolerance(self) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import tomlkit
 
-from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.algorithm.regularizers import REGULARIZERS, is_smooth
 from thanos_peer.topology.graph import Edge
 
@@ -76,7 +76,7 @@ def render(draft: Draft) -> str:
 
 def _settings(draft: Draft) -> frozenset[str]:
     """What the method reads of the algorithm's section; nothing of its own for "auto"."""
-    known = (MIXING | SUMMING).get(draft.method)
+    known = METHODS.get(draft.method)
     return frozenset() if known is None else known.settings
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.methods import CHOICES
 from thanos_peer.algorithm.regularizers import REGULARIZERS, is_smooth
 from thanos_peer.algorithm.schedules import SMALLEST_SIGMA
 from thanos_peer.samples import LARGEST_SIDE
@@ -234,9 +234,8 @@ class LeadingStart(Section):
 
 
 def _check_method(name: str) -> str:
-    known = ("auto", *SUMMING, *MIXING)
-    if name not in known:
-        raise ValueError(f"must be one of {', '.join(known)}")
+    if name not in CHOICES:
+        raise ValueError(f"must be one of {', '.join(CHOICES)}")
     return name
 
 

@@ -5,7 +5,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from thanos_peer.algorithm.methods import MIXING, SUMMING
+from thanos_peer.algorithm.methods import METHODS, SUMMING
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology.model import Topology
 from thanos_peer.topology.sections import Problem
@@ -50,7 +50,7 @@ def _by_preset(algorithm: Mapping[str, Any]) -> dict[str, Any]:
 
 def settings_of(method: str) -> dict[str, Any]:
     """What a method is told where nothing else is said: what it would leave open."""
-    known = (MIXING | SUMMING).get(method)
+    known = METHODS.get(method)
     settings = () if known is None else known.settings
     return {
         key: value
@@ -102,7 +102,7 @@ def with_method(topology: Topology, method: str) -> Topology:
 
 def suits(problem: Problem, method: str) -> bool:
     """Whether a method is for such problems."""
-    known = (MIXING | SUMMING)[method]
+    known = METHODS[method]
     is_too_large = method in SUMMING and not SUMMING[method].fits(problem.n)
     is_other = known.is_for_pca and problem.objective is not None
     return not (is_too_large or is_other or (known.is_for_smooth and not problem.is_smooth))
