@@ -4,10 +4,8 @@ A frame is one msgpack array. Its first five elements are the same in every mess
 
     version, kind, run, sender, round
 
-Then, for a Hello: n, p, dtype, digest of the topology, software version, whether it asks for blocks, which life of
-the sender speaks and which of the receiver it answers, the oldest block it has, the epoch, what keeps the sender
-waiting, and the digest of its features; for a Block: eta, streak, last round or nil, the sender's fallback, dtype,
-the shape and the numbers, X and D or what a sum needs; for a Bye: why, and how far around the sender all are done.
+What follows is in the table KINDS: for each kind of message its fields in order, and what each must be. A new
+field of a Hello or a Bye is a line of its class and a line of the table.
 
 Whatever arrives is either decoded into a message that obeys every rule below, or is a RemoteProtocolError;
 nothing else can happen. Limits come before decoding, decoding before looking at fields.
@@ -17,7 +15,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgpack
 import numpy as np
@@ -97,7 +95,6 @@ class Bye:
 
 Message: TypeAlias = Hello | Block | Bye
 Said: TypeAlias = tuple[AgentId, Message]
-_KINDS = frozenset({HELLO, BLOCK, BYE})
 _NOTHING = StopWord()  # what most blocks say about stopping
 _new_tuple = tuple.__new__  # what a named one calls in the end, after looking at names
 
@@ -162,15 +159,9 @@ class Codec:
                     message.eta, stop.streak, stop.after, message.fallback, name, message.shape, numbers,
                 ]  # fmt: skip
                 kind = BLOCK
-            case Hello():
-                kind = HELLO
-                body = [
-                    message.n, message.p, message.dtype, message.digest, message.software, message.is_asking,
-                    message.life, message.answered, message.oldest, message.epoch, message.trouble,
-                    message.features,
-                ]  # fmt: skip
-            case Bye():
-                kind, body = BYE, [message.reason, message.radius]
+            case _:
+                kind = HELLO if isinstance(message, Hello) else BYE
+                body = [getattr(message, name) for name in KINDS[kind].fields]
         packed: bytes = self._packer.pack([VERSION, kind, self._run, sender, message.k, *body])
         return packed
 
@@ -267,11 +258,13 @@ class Codec:
     def _message(self, fields: tuple[Any, ...]) -> Said:
         """Whatever else it is, looked at field by field."""
         kind = self._check(fields)
+        _, _, _, sender, k, *body = fields
         if kind == BLOCK:
-            _, _, _, sender, k, eta, streak, after, fallback, name, shape, payload = fields
+            eta, streak, after, fallback, name, shape, payload = body
             stop, what = StopWord(streak, after), PAIR if name == self._name else name
             return sender, Block(k, payload, shape, eta, stop, fallback, what)
-        return fields[3], _hello(fields) if kind == HELLO else _bye(fields)
+        named = dict(zip(KINDS[kind].fields, body, strict=True))
+        return sender, Hello(k, **named) if kind == HELLO else Bye(k, **named)
 
     def _check(self, fields: tuple[Any, ...]) -> int:
         """Field by field, to say what is wrong; returns the kind of message if nothing is."""
@@ -283,32 +276,26 @@ class Codec:
             raise _nobody(f"a header whose run is not {RUN_BYTES} bytes")
         if version != VERSION:
             raise VersionMismatchError(neighbor=sender, theirs=version)
-        if kind not in _KINDS:
+        if kind not in KINDS:
             raise _claim(fields, f"has an unknown kind of message, {kind}")
         if run != self._run and kind != HELLO:  # of a Hello, a difference is for the handshake to name
             raise _claim(fields, "belongs to another run")
+        _check_fields(fields)
         if kind == BLOCK:
             self._check_block(fields)
         return kind
 
     def _check_block(self, fields: tuple[Any, ...]) -> None:
-        if len(fields) != 12:
-            raise _claim(fields, f"has {len(fields) - 5} fields in a block instead of 7")
-        _, _, _, _, k, eta, streak, after, fallback, dtype, shape, payload = fields
-        if type(eta) is not float or not 0 <= eta < math.inf:
-            raise _claim(fields, "has a step size that is not a finite number >= 0")
-        if not _is_count(streak) or not (after is None or _is_count(after)):
-            raise _claim(fields, "has stop fields that are not whole and non-negative")
+        """What the fields of a block must be to each other, and to the run."""
+        _, _, _, _, k, _, _, after, fallback, dtype, shape, payload = fields
         if after is not None and after <= k:
             raise _claim(fields, f"announces round {after} as the last, which is past")
-        if not _is_count(fallback) or fallback > k:
+        if fallback > k:
             raise _claim(fields, "has a fallback that is not a round up to its own")
-        if not (_is_text(dtype, 16) and _is_pair(shape)):
-            raise _claim(fields, "has a precision or a shape of the wrong type")  # and of any size: not shown
         if (size := self._forms.get((dtype, shape))) is None:
             agreed = ", ".join(f"{kind} of {shape}" for kind, shape in self._forms)
             raise _claim(fields, f"has {dtype!a} of shape {shape!a}; agreed are {agreed}")
-        if type(payload) is not bytes or len(payload) != size:
+        if len(payload) != size:
             raise _claim(fields, f"has numbers that are not {size} bytes")
 
 
@@ -362,23 +349,72 @@ def _is_text(value: Any, most: int) -> bool:
     return isinstance(value, str) and len(value) <= most and value.isascii() and value.isprintable()
 
 
-def _hello(fields: tuple[Any, ...]) -> Hello:
-    if len(fields) != 17:
-        raise _claim(fields, f"has {len(fields) - 5} fields in a hello instead of 12")
-    _, _, _, _, k, n, p, dtype, digest, software, is_asking, *rest = fields
-    life, answered, oldest, epoch, trouble, features = rest
-    if not (isinstance(is_asking, bool) and all(map(_is_count, (n, p, life, answered, oldest, epoch)))):
-        raise _claim(fields, "has a hello with fields of the wrong type")
-    texts = (dtype, 16), (digest, 64), (software, 32), (trouble, LONGEST_TEXT), (features, 64)
-    if not all(_is_text(text, most) for text, most in texts):
-        raise _claim(fields, "has a hello with texts that are too long or not printable")
-    return Hello(k, digest, n, p, dtype, software, is_asking, life, answered, oldest, epoch, trouble, features)
+def _check_fields(fields: tuple[Any, ...]) -> None:
+    """One by one, as the table of their kind has them. No value is shown: it may be of any size."""
+    (name, expected), body = KINDS[fields[1]], fields[5:]
+    if len(body) != len(expected):
+        raise _claim(fields, f"has {len(body)} fields in a {name} instead of {len(expected)}")
+    for (field, rule), value in zip(expected.items(), body, strict=True):
+        if not rule.is_kept_by(value):
+            raise _claim(fields, f"has a {name} whose {field} is not {rule.words}")
 
 
-def _bye(fields: tuple[Any, ...]) -> Bye:
-    if len(fields) != 7:
-        raise _claim(fields, f"has {len(fields) - 5} fields in a bye instead of 2")
-    _, _, _, _, k, reason, radius = fields
-    if not _is_text(reason, 64) or not _is_count(radius):
-        raise _claim(fields, "has a bye without a printable reason of at most 64 characters and a radius")
-    return Bye(k, reason, radius)
+class _Rule(NamedTuple):
+    """What a field must be: in words, and as a check."""
+
+    words: str
+    is_kept_by: Callable[[Any], bool]
+
+
+class _Kind(NamedTuple):
+    """A kind of message: its name in errors, and the fields that follow the first five, in order."""
+
+    name: str
+    fields: dict[str, _Rule]
+
+
+def _text(most: int) -> _Rule:
+    return _Rule(f"a text of at most {most} printable ASCII characters", lambda value: _is_text(value, most))
+
+
+_COUNT = _Rule("a whole number from 0 to 2^53", _is_count)
+_COUNT_OR_NIL = _Rule(f"nil or {_COUNT.words}", lambda value: value is None or _is_count(value))
+_STEP_SIZE = _Rule(
+    "a finite step size >= 0, of 64 bits", lambda value: type(value) is float and 0 <= value < math.inf
+)
+_YES_OR_NO = _Rule("true or false", lambda value: type(value) is bool)
+_SHAPE = _Rule("two whole numbers from 0 to 2^53", _is_pair)
+_BYTES = _Rule("bytes", lambda value: type(value) is bytes)
+
+KINDS: Final[dict[int, _Kind]] = {
+    HELLO: _Kind(
+        "hello",
+        {
+            "n": _COUNT,
+            "p": _COUNT,
+            "dtype": _text(16),
+            "digest": _text(64),
+            "software": _text(32),
+            "is_asking": _YES_OR_NO,
+            "life": _COUNT,
+            "answered": _COUNT,
+            "oldest": _COUNT,
+            "epoch": _COUNT,
+            "trouble": _text(LONGEST_TEXT),
+            "features": _text(64),
+        },
+    ),
+    BLOCK: _Kind(
+        "block",
+        {
+            "eta": _STEP_SIZE,
+            "streak": _COUNT,
+            "after": _COUNT_OR_NIL,
+            "fallback": _COUNT,
+            "dtype": _text(16),
+            "shape": _SHAPE,
+            "numbers": _BYTES,
+        },
+    ),
+    BYE: _Kind("bye", {"reason": _text(64), "radius": _COUNT}),
+}
