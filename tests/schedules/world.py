@@ -444,7 +444,12 @@ class World:
                 )
 
     def _check_leaving(self, process: Process) -> None:
-        """A peer that leaves knows that all have their results, in its own epoch."""
+        """A peer that leaves knows that all have their results, in its own epoch.
+
+        Or a peer that has lost its state cuts it off from the others: then it says so, and keeps its state.
+        """
+        if not process.session.is_everybody_done and any(node.has_lost_run for node in self.nodes):
+            return
         for other in self.nodes:
             if not other.has_lost_run and (other.result is None or other.result[0] != process.agent.epoch):
                 raise WrongError(f"peer {process.node.id} leaves before peer {other.id} is done")
