@@ -13,9 +13,7 @@ from thanos_peer.transport.links import Links
 
 log = logging.getLogger("thanos_peer")
 
-PATIENCE = (
-    5.0  # seconds that neighbors get to be there: more than a link needs to come up where a neighbor listens
-)
+PATIENCE = 5.0  # seconds to reach the neighbors: more than a link needs to come up where one listens
 PAUSE = 0.05
 LINGER = 2.0  # seconds that the message gets to leave
 
