@@ -154,6 +154,6 @@ def assert_same_bits(out: Path, topology: Topology):
     assert np.isfinite(outcome.X).all()
     for agent in network.agents:
         facts = json.loads(PeerFiles(out, topology, agent.id).facts.read_text(encoding="utf-8"))
-        answer = agent.answer()
+        answer = agent.runner.answer()
         known = facts_of_loadings(answer.X, answer.sparse, findings_of(topology, agent, None))
         assert {name: facts[name] for name in known} == known

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from thanos_peer.block import PAIR, AgentId, Block, Matrix, StopWord
 from thanos_peer.convergence import Convergence, of_findings
 from thanos_peer.errors import RemoteProtocolError
-from thanos_peer.phases import Arrays, Found, Phase, Plan
+from thanos_peer.phases import Arrays, Found, PhaseRunner, Plan
 from thanos_peer.protocol.exchange import Exchange
 from thanos_peer.protocol.stop import next_word
 from thanos_peer.topology import Topology
@@ -23,28 +22,6 @@ def as_sent(X: Matrix, exchange: str) -> Matrix:
         return X
     with np.errstate(over="ignore"):  # the codec refuses what is not finite
         return X.astype(np.float32).astype(np.float64)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What an agent has of the main phase.
-
-    Attributes:
-        k: The round, counted from the beginning of that phase.
-        X: Its X, (n, p).
-        sparse: X with exact zeros, (n, p).
-        arrays: The method's state by name.
-    """
-
-    k: int
-    X: Matrix
-    sparse: Matrix
-    arrays: Mapping[str, Matrix]
-
-    @property
-    def eta(self) -> float:
-        """Its step size; 0 for methods that send none."""
-        return float(self.arrays.get("eta", 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,43 +65,32 @@ class Agent:
         memory: What it remembers of an earlier life; None for a first one.
 
     Attributes:
-        k: The round that it is in.
-        state: What it carries from round to round, as its phase has it.
+        runner: Takes it through its phases.
         fallback: The round that it would start again from; None if it could not.
         done: The neighbors that have said that they are done.
-        found: What the phases so far have found.
     """
 
     def __init__(self, topology: Topology, agent: AgentId, plan: Plan, memory: Memory | None = None) -> None:
-        self.id, self._topology, self._plan, self._main = agent, topology, plan.phases, plan.main
+        self.id, self._topology, self.runner = agent, topology, PhaseRunner(plan)
         self.neighbors = topology.graph.neighbors[self.id]
         self.blocks_kept, self.forms = plan.blocks_kept, plan.forms
         self._most_said = self.blocks_kept + SPARE  # a sound neighbor pauses before it needs more
-        self.k, self.state = 0, None
         self.epoch = 0
         self.fallback: int | None = None
         self.done: set[AgentId] = set()
         if memory is None:
-            self._begin()
+            self.runner.begin()
             self._exchange = Exchange(self.id, self.neighbors, self.k, most_said=self._most_said)
         else:
             self._remember(memory)
         self._exchange.publish(self.block())
 
-    def _begin(self) -> None:
-        """The first round of the first phase."""
-        self._index, self._began = 0, 0
-        self.found = Found()
-        self._phase.enter(self.found, 0)
-        self._settle(0, self._phase.start(), StopWord())
-
     def _remember(self, memory: Memory) -> None:
         """Where an earlier life was."""
-        self.k, self._stop, self.fallback, self.epoch = memory.k, memory.stop, memory.fallback, memory.epoch
-        self._index, self._began, self.found = memory.phase, memory.began, memory.found
-        self._phase.enter(self.found, self._began)
-        self.state = self._phase.restored(memory.arrays)
-        self.done = set(memory.done)
+        self.runner.resume(
+            memory.k, memory.arrays, memory.stop, index=memory.phase, began=memory.began, found=memory.found
+        )
+        self.fallback, self.epoch, self.done = memory.fallback, memory.epoch, set(memory.done)
         self._exchange = Exchange(
             self.id,
             self.neighbors,
@@ -136,24 +102,14 @@ class Agent:
         )
 
     @property
-    def _phase(self) -> Phase:
-        return self._plan[self._index]
+    def k(self) -> int:
+        """The round that it is in."""
+        return self.runner.k
 
-    def _settle(self, k: int, state: Any, stop: StopWord) -> None:
-        """Be in this state; if it is the last of its phase, in the first of the next, which has the same round.
-
-        All of it or, where a phase cannot conclude or the next cannot begin, nothing: what is saved then is sound.
-        """
-        index, began, found = self._index, self._began, self.found
-        while k >= _last_round(phase := self._plan[index], began, k, state, stop):
-            found = phase.conclude(k - began, state, is_agreed=_is_agreed(stop, phase, began))
-            if index == len(self._plan) - 1:
-                break
-            index, began, stop = index + 1, k, StopWord()
-            self._plan[index].enter(found, began)
-            state = self._plan[index].start()
-        self.k, self.state, self._stop = k, state, stop
-        self._index, self._began, self.found = index, began, found
+    @property
+    def found(self) -> Found:
+        """What the phases so far have found."""
+        return self.runner.found
 
     def restart_tracking(self, epoch: int, X: Matrix | None = None) -> None:
         """Begin again at round 0 of a new epoch, with D = H at its current X, or at another one.
@@ -166,11 +122,11 @@ class Agent:
             X: The latest that a neighbor has said, for an agent that has lost its own; in a run that goes on after
                 minimising that need not be an X, and is not used.
         """
-        answer, is_alone = self.answer(), len(self._plan) == 1
+        answer, is_alone = self.runner.answer(), len(self.runner.phases) == 1
         X = X if X is not None and is_alone else None if answer is None else answer.X
-        self._begin()
+        self.runner.begin()
         if self.minimises_first and X is not None:
-            self.state = self._phase.restart(X)
+            self.runner.state = self.runner.phase.restart(X)
         self.epoch = epoch
         self.done.clear()
         self.fallback = None if self.fallback is None else 0
@@ -179,29 +135,31 @@ class Agent:
 
     def memory(self) -> Memory:
         """What to keep, so as to go on from here."""
+        runner = self.runner
         return Memory(
-            self.k,
-            self._phase.arrays(self.state),
-            self._stop,
+            runner.k,
+            runner.phase.arrays(runner.state),
+            runner.stop,
             tuple(block for block in self._exchange.all_said() if block.k < self.k),
             dict(self._exchange.fallbacks),
             self.fallback,
             self.epoch,
             frozenset(self.done),
-            self._index,
-            self._began,
-            self.found,
+            runner.index,
+            runner.began,
+            runner.found,
         )
 
     def block(self) -> Block:
         """What its neighbors are to hear in this round, and itself too: all mix the same numbers."""
-        said, exchange = self._phase.say(self.phase_round, self.state), self._topology.algorithm.exchange
+        runner, exchange = self.runner, self._topology.algorithm.exchange
+        said = runner.phase.say(runner.round, runner.state)
         kind, shape = said.form
-        fallback = self.k if self.fallback is None else self.fallback
+        fallback = runner.k if self.fallback is None else self.fallback
         numbers = said.numbers
         if kind == PAIR and exchange != "float64":
             numbers = as_sent(np.frombuffer(numbers, dtype="<f8"), exchange).tobytes()
-        return Block(self.k, numbers, shape, said.eta, self._stop, fallback, kind, said.to)
+        return Block(runner.k, numbers, shape, said.eta, runner.stop, fallback, kind, said.to)
 
     def receive(self, sender: AgentId, block: Block) -> bool:
         """Hear a neighbor; returns whether it was one that this round lacked.
@@ -215,10 +173,10 @@ class Agent:
 
     def _objection(self, sender: AgentId, block: Block) -> str | None:
         """Why no honest neighbor can have sent this block in this round; None if one can."""
-        kind, shape = self._phase.expects(self.phase_round, sender)
+        kind, shape = self.runner.phase.expects(self.phase_round, sender)
         if (block.kind, block.shape) != (kind, shape):
             return f"has {block.kind} of shape {block.shape}; phase {self.phase} expects {kind} of {shape}"
-        if self._phase.has_known_rounds and block.stop != StopWord():
+        if self.runner.phase.has_known_rounds and block.stop != StopWord():
             return f"says when to stop, in phase {self.phase}, where that is not for the peers to agree on"
         return None
 
@@ -256,128 +214,55 @@ class Agent:
     @property
     def phase(self) -> str:
         """Which phase it is in."""
-        return self._phase.name
+        return self.runner.phase.name
 
     @property
     def phase_round(self) -> int:
         """How many rounds of this phase are behind it."""
-        return self.k - self._began
+        return self.runner.round
 
     @property
     def phases(self) -> tuple[str, ...]:
         """All phases, in order."""
-        return tuple(phase.name for phase in self._plan)
+        return tuple(phase.name for phase in self.runner.phases)
 
     @property
     def minimises_first(self) -> bool:
         """Whether nothing is prepared before the phase that minimises."""
-        return self._main == 0 and self._plan[0].can_restart
-
-    @property
-    def rounds_by_phase(self) -> dict[str, int]:
-        """How many rounds of each phase are behind it, of those that have begun, in order."""
-        return {end.name: end.rounds for end in self.found.over} | {self.phase: self.phase_round}
-
-    @property
-    def payload_sent(self) -> int:
-        """The bytes that all agents have sent so far, without the frames around them."""
-        rounds = self.rounds_by_phase
-        return sum(phase.payload(rounds.get(phase.name, 0)) for phase in self._plan)
-
-    @property
-    def phases_cut_short(self) -> tuple[str, ...]:
-        """The phases before the main one that ended at their maximum of rounds, not by their tolerance."""
-        return tuple(end.name for end in self.found.over[: self._main] if end.has_converged is False)
+        return self.runner.minimises_first
 
     @property
     def is_preparing(self) -> bool:
         """Whether the main phase has yet to begin."""
-        return self._index < self._main
+        return self.runner.is_preparing
 
     @property
     def is_in_main_phase(self) -> bool:
         """Whether it minimises."""
-        return self._index == self._main
-
-    @property
-    def main_round(self) -> int:
-        """How many rounds of the main phase are behind it."""
-        end = self.found.end_of(self._plan[self._main].name)
-        return 0 if self.is_preparing else self.phase_round if end is None else end.rounds
-
-    def answer(self) -> Answer | None:
-        """What it has of the main phase; None before that."""
-        if self.is_preparing:
-            return None
-        found = self.found
-        if found.X is not None and found.sparse is not None and found.final is not None:
-            return Answer(self.main_round, found.X, found.sparse, found.final)
-        X, sparse = self._phase.answer(self.phase_round, self.state)
-        arrays = self._phase.arrays(self.state)
-        return Answer(
-            self.phase_round,
-            X,
-            sparse,
-            {name: array for name, array in arrays.items() if not isinstance(array, bytes)},
-        )
-
-    @property
-    def eta(self) -> float:
-        """The step size that it sends in this round."""
-        return self._phase.say(self.phase_round, self.state).eta
-
-    @property
-    def overall(self) -> float | None:
-        """What it divides all samples by, as far as the network has found it; None for nothing."""
-        return None if self.found.overall is None else float(self.found.overall)
-
-    @property
-    def last_round(self) -> int:
-        """The round after which this phase ends, as far as it knows by now."""
-        return _last_round(self._phase, self._began, self.k, self.state, self._stop)
+        return self.runner.is_in_main_phase
 
     @property
     def is_done(self) -> bool:
         """Whether its state is the result; so it is at all agents after the same round."""
-        return self._index == len(self._plan) - 1 and self.k >= self.last_round
+        return self.runner.is_done
 
     @property
     def convergence(self) -> Convergence:
         """What may be said of its answer."""
+        runner = self.runner
         return of_findings(
-            self._topology, self.found, is_below_tolerance=self.is_below_tolerance, rounds=self.main_round
+            self._topology, runner.found, is_below_tolerance=runner.is_below_tolerance, rounds=runner.main_round
         )
-
-    @property
-    def has_converged(self) -> bool | None:
-        """Whether it is certified that the answer is as good as was asked for; None where nothing is certified."""
-        return self.convergence.has_converged
-
-    @property
-    def is_below_tolerance(self) -> bool:
-        """Whether the main phase is over, and has reached its tolerance, as the method measures it."""
-        end = self.found.end_of(self._plan[self._main].name)
-        return end is not None and bool(end.has_converged)
 
     def advance(self) -> None:
         """Take the round that is complete, and step into the next."""
         blocks = self._exchange.take()
-        state, is_calm = self._phase.advance(self.phase_round, self.state, blocks)
+        runner = self.runner
+        state, is_calm = runner.phase.advance(runner.round, runner.state, blocks)
         k, diameter = self.k + 1, self._topology.graph.diameter
         words = (block.stop for block in blocks)
-        self._settle(k, state, next_word(words, is_calm=is_calm, k=k, diameter=diameter))
+        runner.settle(k, state, next_word(words, is_calm=is_calm, k=k, diameter=diameter))
         self._exchange.publish(self.block())
         self._exchange.refuse(
             lambda sender, block: sender != self.id and self._objection(sender, block) is not None
         )
-
-
-def _last_round(phase: Phase, began: int, k: int, state: Any, stop: StopWord) -> int:
-    """The round after which a phase ends, as far as is known by now."""
-    last = began + phase.last(k - began, state)
-    return last if stop.after is None or phase.has_known_rounds else min(last, stop.after)
-
-
-def _is_agreed(stop: StopWord, phase: Phase, began: int) -> bool:
-    """Whether a phase ends because the network has agreed to."""
-    return stop.after is not None and not phase.has_known_rounds and stop.after <= began + phase.most

@@ -89,13 +89,13 @@ def check_sum(topology, rows):
     assert len(rounds) == tree.rounds == max(1, 2 * tree.height)
     expected = exact_sums(rows).tobytes()
     assert [agent.found.mean.tobytes() for agent in agents] == [expected] * topology.d
-    assert [agent.rounds_by_phase for agent in agents] == [{"total": tree.rounds}] * topology.d
+    assert [agent.runner.rounds_by_phase for agent in agents] == [{"total": tree.rounds}] * topology.d
     spoken = [
         (sender, receiver, block.kind) for said in rounds for sender, receiver, block in said if block.numbers
     ]
     edges = [(i, parent) for i, parent in enumerate(tree.parents) if i != parent]
     assert sorted(spoken) == sorted([(i, j, EXACT.kind) for i, j in edges] + [(j, i, WORD) for i, j in edges])
-    assert sum(len(block.numbers) for said in rounds for _, _, block in said) == agents[0].payload_sent
+    assert sum(len(block.numbers) for said in rounds for _, _, block in said) == agents[0].runner.payload_sent
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)

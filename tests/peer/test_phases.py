@@ -175,7 +175,7 @@ def later_starts(topology, root):
     network, rounds, number = AgentNetwork(build(topology)), [], 0
     while not network.is_done:
         network.advance()
-        state = network.agents[root].state
+        state = network.agents[root].runner.state
         if network.is_in_main_phase and state.root.number > number:
             number = state.root.number
             rounds.append(network.phase[1])

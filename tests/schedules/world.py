@@ -267,7 +267,7 @@ class World:
                 case LookUp(neighbors):
                     self._perform(process, process.session.looked_up(dict.fromkeys(neighbors), self.now))
                 case ResultReady():
-                    answer = process.agent.answer()
+                    answer = process.agent.runner.answer()
                     process.node.result = process.agent.epoch, answer.X.tobytes()
                     process.node.final = answer.arrays
                 case ResultWithdrawn():

@@ -146,7 +146,7 @@ def test_any_order_of_delivery_gives_the_same_bits(family, d):
                 on_the_way.append((agent.id, agent.block()))
                 assert all(abs(agents[j].k - agent.k) <= 1 for j in agent.neighbors)
     assert {agent.k for agent in agents} == {expected.k}
-    assert np.array([agent.state.X for agent in agents]).tobytes() == expected.X.tobytes()
+    assert np.array([agent.runner.state.X for agent in agents]).tobytes() == expected.X.tobytes()
 
 
 @pytest.mark.parametrize("eta", [50.0, 1e200])

@@ -387,7 +387,7 @@ def test_all_agents_come_to_the_verdict_of_somebody_who_sees_everything(
     if (
         max_rounds == 4000 and sigma is not None and exchange == "float64"
     ):  # what is certified is the prox gap then, and no less
-        assert all(agent.is_below_tolerance for agent in network.agents)
+        assert all(agent.runner.is_below_tolerance for agent in network.agents)
         is_same_problem = regularizer == "l21"  # no row is short: there the envelope has the gradient of the norm
         assert network.has_converged is (float(network.found.residual) <= 1e-6)  # else the verdict denies it
         assert known.gradient < 1e-5 < known.epsilon  # steps are not monotone: it may grow until all have stopped
@@ -435,11 +435,11 @@ def test_all_agents_come_to_the_same_verdict(tmp_path):
     options = {"tolerance": 1e-8, "sigma": 1.0, "mu": 0.3, "max_rounds": 4000}
     network = network_of(tmp_path, split(random_samples(300, N), 6), **options)
     run(network)
-    assert all(agent.is_below_tolerance for agent in network.agents)
+    assert all(agent.runner.is_below_tolerance for agent in network.agents)
     assert_all_found_the_same(network)
-    assert [agent.answer().k for agent in network.agents] == [network.k] * 6
+    assert [agent.runner.answer().k for agent in network.agents] == [network.k] * 6
     for agent in network.agents:
-        X, sparse, threshold = agent.answer().X, agent.answer().sparse, 1.0 * 0.3 / 6
+        X, sparse, threshold = agent.runner.answer().X, agent.runner.answer().sparse, 1.0 * 0.3 / 6
         assert sparse.tobytes() == network.sparse[0].tobytes()
         assert np.array_equal(sparse != 0, np.abs(X) > threshold)  # as the prox has it, without its shrinking
         assert infeasibility(sparse) < 1e-14
@@ -559,11 +559,11 @@ def test_after_a_loss_a_run_that_only_minimises_and_judges_goes_on_from_where_it
         ],
     )
     run(network)
-    kept, start = agent.answer().X.copy(), lost.state.X.copy()
+    kept, start = agent.runner.answer().X.copy(), lost.runner.state.X.copy()
     agent.restart_tracking(1)
     lost.restart_tracking(1, kept)  # what a neighbor says in a later phase would be no X: it is not used
-    assert (agent.phase, agent.k, agent.state.X.tobytes()) == ("thanos", 0, kept.tobytes())
-    assert lost.state.X.tobytes() == start.tobytes() != kept.tobytes()
+    assert (agent.phase, agent.k, agent.runner.state.X.tobytes()) == ("thanos", 0, kept.tobytes())
+    assert lost.runner.state.X.tobytes() == start.tobytes() != kept.tobytes()
 
 
 def test_sums_are_as_exact_when_blocks_are_rounded_on_their_way(tmp_path):

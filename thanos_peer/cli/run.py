@@ -284,7 +284,7 @@ def compare_with_one_process(instance: Instance, path: Path) -> None:
 
 
 def _has_same_bits(outcome: NetworkOutcome, network: AgentNetwork, i: AgentId) -> bool:
-    answer = network.agents[i].answer()
+    answer = network.agents[i].runner.answer()
     assert answer is not None, "it is done"  # noqa: S101
     pairs = [(outcome.X[i], answer.X), (outcome.sparse[i], answer.sparse)]
     tracked = answer.arrays.get("D")

@@ -278,7 +278,7 @@ def _write_at_least_something(write: Callable[[str], None], error: ThanosPeerErr
 
 
 def _ending_of(agent: Agent) -> str:
-    return "tolerance" if agent.is_below_tolerance else "max_rounds"  # the words of `EndReason`
+    return "tolerance" if agent.runner.is_below_tolerance else "max_rounds"  # the words of `EndReason`
 
 
 def _ignore(agent: Agent) -> None:

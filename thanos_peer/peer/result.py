@@ -40,7 +40,7 @@ class OutcomeWriter:
             CheckpointError: It cannot be written.
         """
         agent, files = self._peer.agent, self._files
-        answer = agent.answer()
+        answer = agent.runner.answer()
         if answer is None:
             log.info("%s in phase %s: there is no result yet", ending.partition(":")[0], agent.phase)
             return
@@ -48,18 +48,18 @@ class OutcomeWriter:
             log.info("%s in round %d; the result in %s is finished, and stays", ending, answer.k, files.result)
             return
         facts = self._peer.status() | {"ending": ending, "seconds": time.monotonic() - self._began}
-        facts |= {"round": answer.k, "eta": answer.eta, "rounds_by_phase": agent.rounds_by_phase}
-        facts |= {"phases_cut_short": list(agent.phases_cut_short)}
+        facts |= {"round": answer.k, "eta": answer.eta, "rounds_by_phase": agent.runner.rounds_by_phase}
+        facts |= {"phases_cut_short": list(agent.runner.phases_cut_short)}
         facts |= {name: sum(edge[name] for edge in facts["edges"].values()) for name in TOTALS}
         findings = findings_of(self._topology, agent, self._features)
         with _named(files.result):
             files.write(answer.X, answer.arrays.get("D"), answer.sparse, facts, findings)
-        for phase in agent.phases_cut_short:
+        for phase in agent.runner.phases_cut_short:
             log.warning(
                 "phase %s ended at its maximum of %d rounds, not by its tolerance: the start is less precise than "
                 "asked for; raise max_rounds in algorithm.start for another run",
                 phase,
-                agent.rounds_by_phase[phase],
+                agent.runner.rounds_by_phase[phase],
             )
         if agent.is_done:
             log.info("%s", agent.convergence.words)

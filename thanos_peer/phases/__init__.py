@@ -10,13 +10,16 @@ in. What a phase has found is there for those that follow.
 from thanos_peer.phases.mixing import Mixing
 from thanos_peer.phases.phase import Arrays, Found, Phase, PhaseEnd, Plan, named_arrays
 from thanos_peer.phases.pooling import Pooling, run_sums
+from thanos_peer.phases.runner import Answer, PhaseRunner
 
 __all__ = [
+    "Answer",
     "Arrays",
     "Found",
     "Mixing",
     "Phase",
     "PhaseEnd",
+    "PhaseRunner",
     "Plan",
     "Pooling",
     "named_arrays",

@@ -5,10 +5,10 @@ from typing import Protocol
 
 import numpy as np
 
-from thanos_peer.agent import Agent, Answer
+from thanos_peer.agent import Agent
 from thanos_peer.block import Matrix
 from thanos_peer.convergence import have_all, starts_of
-from thanos_peer.phases import Found
+from thanos_peer.phases import Answer, Found
 from thanos_peer.problem import Instance
 
 
@@ -119,22 +119,22 @@ class AgentNetwork:
     @property
     def rounds_by_phase(self) -> Mapping[str, int]:
         """How many rounds there were in each phase that has begun."""
-        return self.agents[0].rounds_by_phase
+        return self.agents[0].runner.rounds_by_phase
 
     @property
     def payload_sent(self) -> int:
         """What all agents have sent."""
-        return self.agents[0].payload_sent
+        return self.agents[0].runner.payload_sent
 
     @property
     def phases_cut_short(self) -> tuple[str, ...]:
         """The phases before the main one that ended at their maximum of rounds."""
-        return self.agents[0].phases_cut_short
+        return self.agents[0].runner.phases_cut_short
 
     @property
     def k(self) -> int:
         """The round, counted from the beginning of the main phase."""
-        return self.agents[0].main_round
+        return self.agents[0].runner.main_round
 
     @property
     def X(self) -> Matrix:
@@ -159,7 +159,7 @@ class AgentNetwork:
     @property
     def overall(self) -> float | None:
         """What the agents divide all samples by."""
-        return self.agents[0].overall
+        return self.agents[0].runner.overall
 
     @property
     def found(self) -> Found:
@@ -169,7 +169,7 @@ class AgentNetwork:
     def _answers(self) -> list[Answer]:
         k = self.agents[0].k
         if self._known[0] != k:
-            answers = [agent.answer() for agent in self.agents]
+            answers = [agent.runner.answer() for agent in self.agents]
             self._known = k, [answer for answer in answers if answer is not None]
         return self._known[1]
 
@@ -181,7 +181,7 @@ class AgentNetwork:
     @property
     def is_below_tolerance(self) -> bool:
         """Whether the main phase has reached its tolerance."""
-        return all(agent.is_below_tolerance for agent in self.agents)
+        return all(agent.runner.is_below_tolerance for agent in self.agents)
 
     @property
     def starts(self) -> int | None:
@@ -191,7 +191,7 @@ class AgentNetwork:
     @property
     def has_converged(self) -> bool | None:
         """Whether all agents say so."""
-        return have_all([agent.has_converged for agent in self.agents])
+        return have_all([agent.convergence.has_converged for agent in self.agents])
 
     def advance(self) -> None:
         """Everybody's block to all neighbors, then everybody's step."""

@@ -46,10 +46,10 @@ class TrajectoryWriter:
 
     def append(self, agent: Agent) -> None:
         """Note a round of the main phase, if it is one of those to be kept."""
-        k = agent.main_round
+        k = agent.runner.main_round
         is_new, self._latest = k > self._last and k != self._latest, k
-        if is_new and k % self._every == 0 and (answer := agent.answer()) is not None:
-            divisor = np.nan if agent.overall is None else agent.overall
+        if is_new and k % self._every == 0 and (answer := agent.runner.answer()) is not None:
+            divisor = np.nan if agent.runner.overall is None else agent.runner.overall
             numbers = (k, answer.eta, divisor, answer.X)
             record = np.array(numbers, dtype=record_type(*answer.X.shape)).tobytes()
             try:
