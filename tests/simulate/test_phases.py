@@ -12,7 +12,7 @@ from uneven import FOUND, LEADING, PREPARED, leading, random_samples, raw_with_p
 
 from thanos_peer.agent import Agent
 from thanos_peer.algorithm.measures import certificate
-from thanos_peer.algorithm.methods import MIXING
+from thanos_peer.algorithm.methods import METHODS, MIXING
 from thanos_peer.algorithm.stiefel import infeasibility, orthonormal_basis, polar
 from thanos_peer.algorithm.subgradient import Subgradient
 from thanos_peer.deploy.containers import memory_of
@@ -604,13 +604,20 @@ class Drawing(Subgradient):
         return super().make(setup)
 
 
-@pytest.mark.parametrize("start", [LEADING, PLAIN], ids=["leading", "random"])
-def test_a_method_that_draws_is_given_prepared_samples_the_agents_ids_and_a_seed(tmp_path, monkeypatch, start):
-    """One agent its own, and the stack all of them in its own order, however many samples each has."""
-    monkeypatch.setitem(MIXING, "drawing", Drawing)
+@pytest.fixture
+def drawing(monkeypatch):
+    """The name under which files ask for it."""
+    for table in (METHODS, MIXING):
+        monkeypatch.setitem(table, "drgta", Drawing)
     monkeypatch.setattr(Drawing, "setups", [])
+    return "drgta"
+
+
+@pytest.mark.parametrize("start", [LEADING, PLAIN], ids=["leading", "random"])
+def test_a_method_that_draws_is_given_prepared_samples_the_agents_ids_and_a_seed(tmp_path, drawing, start):
+    """One agent its own, and the stack all of them in its own order, however many samples each has."""
     parts = some_parts((9, 3, 60))
-    instance = instance_of(tmp_path, parts, "star", method="drawing", start=start | {"seed": 8}, max_rounds=2)
+    instance = instance_of(tmp_path, parts, "star", method=drawing, start=start | {"seed": 8}, max_rounds=2)
     alone = AgentNetwork(instance)
     run(alone)
     each, Drawing.setups[:] = list(Drawing.setups), []
@@ -633,18 +640,15 @@ def test_a_method_that_draws_is_given_prepared_samples_the_agents_ids_and_a_seed
     assert without.shares[0].prepare_main(without.found).samples == ()
 
 
-def test_the_memory_of_a_container_has_room_for_samples_that_a_method_draws_from(tmp_path, monkeypatch):
-    monkeypatch.setitem(MIXING, "drawing", Drawing)
+def test_the_memory_of_a_container_has_room_for_samples_that_a_method_draws_from(tmp_path, drawing):
     parts = [np.random.default_rng(i).standard_normal((3000, 40)) for i in range(2)]
     draft = {"start": LEADING, "max_rounds": 2}
     kept, summed = (
         memory_of(instance_of(tmp_path, parts, "path", method=method, **draft).topology)
-        for method in ("drawing", "subgradient")
+        for method in (drawing, "subgradient")
     )
     assert kept - summed >= 8 * 8 * 2960 * 40 // 2**20
-    topology = make_topology(
-        raw_with_parts(tmp_path, parts, "path", method="drawing", **draft), file=tmp_path / "n"
-    )
+    topology = make_topology(raw_with_parts(tmp_path, parts, "path", method=drawing, **draft), file=tmp_path / "n")
     (tmp_path / "1.csv").unlink()
-    with pytest.raises(ConfigError, match="the data of peer 1 is not here, and drawing holds all of it"):
+    with pytest.raises(ConfigError, match="the data of peer 1 is not here, and drgta holds all of it"):
         memory_of(topology)
