@@ -32,6 +32,7 @@ from thanos_peer.protocol.outputs import (
     Send,
 )
 from thanos_peer.protocol.session import Session
+from thanos_peer.protocol.stages import Stage
 from thanos_peer.protocol.wire import Hello
 
 CONNECTS = 0.05  # seconds until two hosts that can reach each other are connected
@@ -205,10 +206,20 @@ class World:
         self._tick(process)
 
     def _start_if_needed(self, node: Node) -> None:
-        """It has said that its state is kept, in case that a peer lacks something: one does if it is not over."""
-        if not all(other.is_over or other.has_lost_run for other in self.nodes):
+        """Its state is kept in case that a peer lacks something, as one without a result does."""
+        if all(other.is_over or other.has_lost_run for other in self.nodes):
+            return
+        if any(self._lacks_something(other) for other in self.nodes):
             node.is_over = False
             self._start(node)
+        else:
+            self._at(self.now + OPERATOR, lambda: self._start_if_needed(node))
+
+    @staticmethod
+    def _lacks_something(node: Node) -> bool:
+        if node.process is None:
+            return not (node.is_over or node.has_lost_run)
+        return node.process.session.talk.stage is not Stage.STAYING
 
     def _recalled(self, node: Node) -> Memory | None:
         """The latest memory, with the earlier one as the fallback."""
