@@ -16,7 +16,7 @@ class StopWord(NamedTuple):
 
     Attributes:
         streak: 0 while the agent is not calm, else one more than the least streak around it a round ago.
-        after: The last round of the run, once anybody has announced it.
+        after: The last round of the run, once an agent has announced it.
     """
 
     streak: int = 0

@@ -35,10 +35,10 @@ def judge(
     Args:
         topology: What was asked for.
         residual: How far from stationary it is certified to be, relative to the problem; None if it is not.
-        weakest: What its weakest component is worth, in the same unit; None if nobody knows.
+        weakest: What its weakest component is worth, in the same unit; None if unknown.
         is_below_tolerance: Whether the method's own rule was met.
         rounds: Of the method.
-        starts: From how many starts it was searched; None if nobody knows.
+        starts: From how many starts it was searched; None if unknown.
     """
     tolerance = topology.tolerance
     if not tolerance:

@@ -18,8 +18,8 @@
     |       +-- RunOverError                nor begin anew with this peer: they are done
     +-- PeerFailedError                 a peer that we launched failed; its exit code is ours
 
-Exit code 7 says that `verify` or `chaos` found different bits. 0 is success, 1 an error of ours that nobody
-foresaw, 2 a command line that click refuses, 130 and 143 a run stopped by SIGINT or SIGTERM with its results kept.
+Exit code 7 says that `verify` or `chaos` found different bits. 0 is success, 1 an error of ours,
+2 a command line that click refuses, 130 and 143 a run stopped by SIGINT or SIGTERM with its results kept.
 """
 
 import signal
@@ -139,7 +139,7 @@ class RemoteProtocolError(ProtocolError):
 
     def __init__(self, *, neighbor: int | None, k: int | None, what: str) -> None:
         self.neighbor, self.k = neighbor, k
-        who = "somebody" if neighbor is None else f"neighbor {neighbor}"
+        who = "a peer" if neighbor is None else f"neighbor {neighbor}"
         when = "" if k is None else f", round {k}"
         super().__init__(f"{who}{when}: {what}")
 

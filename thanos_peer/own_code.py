@@ -1,6 +1,6 @@
 """Objectives and regularizers of the user's own: named in the topology file, run only where a person allows it.
 
-A topology file may come from anybody. What it names, MODULE:CLASS, is imported when the person at this host has
+A topology file may come from a stranger. What it names, MODULE:CLASS, is imported when the person at this host has
 said so for this module, and nothing of it before. Whatever the code does wrong then is told in one line, with its
 name.
 """
@@ -103,7 +103,7 @@ class OwnDifferentiableRegularizer(OwnRegularizer):
 
 
 def check_allowed(topology: Topology) -> None:
-    """Refuse a topology that names code which nobody here has allowed.
+    """Refuse a topology that names code which was not allowed here.
 
     Raises:
         OwnCodeError: With the module, and the option that would allow it.
@@ -130,7 +130,7 @@ class _Code:
         found: Any = getattr(module, name.partition(":")[2], None)
         if not isinstance(found, type):
             raise OwnCodeError(f"{name}: there is no such class in {module.__file__ or module.__name__}")
-        if not f"{found.__module__}.".startswith(f"{module.__name__}."):  # what it has imported nobody has allowed
+        if not f"{found.__module__}.".startswith(f"{module.__name__}."):  # what it has imported was not allowed
             raise OwnCodeError(
                 f"{name}: this class is defined in {found.__module__}; name it there, and allow that"
             )
@@ -246,7 +246,7 @@ def _load_file(module: str, path: Path) -> ModuleType:
 
 
 def _read_only(array: Matrix) -> Matrix:
-    """The same numbers, which whoever gets them cannot change."""
+    """The same numbers, read-only."""
     view = array.view()
     view.flags.writeable = False
     return view

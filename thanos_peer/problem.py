@@ -58,7 +58,7 @@ class Instance:
         local_problems: What each agent minimises, in order of id.
         start: The common X^(0), (n, p).
         shares: What each agent brings.
-        found: What the agents find before they minimise, as somebody finds it who sees all of them.
+        found: What the agents find before they minimise, computed from all samples.
     """
 
     topology: Topology
@@ -145,8 +145,8 @@ class Instance:
     def divided_by(self, overall: float | None) -> "Instance":
         """The same network, whose agents have found that they divide all samples by this; None for nothing.
 
-        That need not be what somebody finds who sees all of them: their start may have been cut short. What they
-        minimise is to be measured, though.
+        That need not be what follows from all samples: their start may have been cut short. But what they minimise
+        is what is measured.
         """
         if overall is None or not self.is_divided:
             return self

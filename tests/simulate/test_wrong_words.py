@@ -172,7 +172,7 @@ def test_a_sum_that_cannot_be_ends_the_root_with_the_name_of_the_phase(
     instances, method, phase, where, value, fault
 ):
     with pytest.raises(
-        RemoteProtocolError, match=rf"^somebody, round \d+: the sum of all peers in phase {phase} "
+        RemoteProtocolError, match=rf"^a peer, round \d+: the sum of all peers in phase {phase} "
     ) as caught:
         lie(instances(method), phase, "int", sum_with(where, value))
     assert caught.match(fault)

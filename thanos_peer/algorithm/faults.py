@@ -1,4 +1,4 @@
-"""What is wrong with numbers that somebody else has computed: a few words, or None for nothing."""
+"""What is wrong with numbers that another peer has computed: a few words, or None for nothing."""
 
 import numpy as np
 

@@ -4,9 +4,9 @@ Every agent gets AA' of all samples, with the same bits, and beside it the answe
 processors would find the same one up to rounding; so that all have the same bits, they take the root's, and each
 looks for itself whether it is as stationary as the root says.
 
-The root solves for about a second, and then says how far it is; sums of nothing follow until it is done. So nobody
-waits for long without word of it, what it has is in its checkpoints, and `max_rounds` bounds it. Every word holds
-AA', for whoever checks it may have been started again.
+The root solves for about a second, and then says how far it is; sums of nothing follow until it is done. So no
+agent waits for long without word of it, what it has is in its checkpoints, and `max_rounds` bounds it. Every word
+holds AA', because an agent that checks it may have been restarted.
 """
 
 from dataclasses import dataclass, fields, replace

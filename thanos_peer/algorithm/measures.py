@@ -1,4 +1,4 @@
-"""How good an answer is, for somebody who can see every agent. No agent needs any of this to minimise."""
+"""How good an answer is, computed from all agents. No agent needs any of this to minimise."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -142,7 +142,7 @@ def _check_portable(file: Path, topology: Topology, user: str | None) -> None:
         raise ConfigError(f"--portable: {file} has keys, whose secrets are of this machine; leave them out of it")
     if user is not None:
         raise ConfigError(
-            f"--portable: --user {user} is of this machine; leave it out: results go to whoever owns the directory"
+            f"--portable: --user {user} is of this machine; leave it out: results go to the owner of the directory"
         )
 
 

@@ -13,10 +13,10 @@ OPEN_DIRECTORY = 0o755  # the same
 
 
 def new_directory(path: Path, *, is_replaced: bool) -> Path:
-    """Make a directory, unless somebody has something there.
+    """Make a directory, unless there is something in it.
 
     Raises:
-        ConfigError: It holds something, and nobody said that it may be replaced.
+        ConfigError: It holds something that may not be replaced.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())) and not is_replaced:
         raise ConfigError(f"{path} exists already; choose another with --output, or replace it with --force")
@@ -35,7 +35,7 @@ def enclose(directory: Path, enclosures: Enclosures) -> None:
 
 
 def written_before(file: Path) -> str:
-    """What an earlier call has written there; empty if it is nobody's, or somebody else's."""
+    """What an earlier call has written there; empty if the files there are not ours."""
     text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
     return text if "Written by `thanos-peer" in text else ""
 

@@ -15,7 +15,7 @@ def features_command(file: Path) -> None:
 
     Neighbors whose names or order differ refuse each other, and know nothing but a digest of the other's names.
     To find the difference, run this at both hosts: the second column is a digest of all names down to that line,
-    so the first line where it differs has the first difference, and nobody has to tell a name.
+    so the first line where it differs has the first difference, and no name has to be told.
     """
     with named(str(file)), open_table(file) as table:
         count, names = table.columns, table.features

@@ -28,7 +28,7 @@ def keys_group() -> None:
 def new_keys_command(file: Path, for_all: bool, replace: bool) -> None:
     """Make a new pair: the secret goes into FILE, the public key is printed.
 
-    Run it on the peer's own host, where the secret stays; FILE is new, and nobody but you can read it. Put the
+    Run it on the peer's own host, where the secret stays; FILE is new, and only you can read it. Put the
     line that is printed under the peer's id in the topology file, and give that file to all peers. `start` looks
     for the secret of peer 3 of ring.toml in ring.keys/3.secret, or where --secret-key says.
 

@@ -94,7 +94,7 @@ def _moved(
 
 
 def _check_data(topology: Topology) -> None:
-    """Refuse a peer without data: a pod has nobody who would say where it is."""
+    """Refuse a peer without data: inside a pod no user says where it is."""
     for index, peer in enumerate(topology.content.peers):
         if topology.problem.data.kind == "files" and peer.data is None:
             raise ConfigError(

@@ -4,4 +4,4 @@ from pathlib import Path
 
 import click
 
-PATH = click.Path(path_type=Path, readable=False)  # whoever reads it says what is wrong with it, in one line
+PATH = click.Path(path_type=Path, readable=False)  # its reader says what is wrong with it, in one line

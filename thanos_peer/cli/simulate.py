@@ -54,7 +54,7 @@ class Interrupt:
     def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if self.is_asked:
             words = f"interrupted again, ending at once; what there is lies in {self._directory}/"
-            with contextlib.suppress(OSError, RuntimeError):  # nobody reads, or a line is being written
+            with contextlib.suppress(OSError, RuntimeError):  # the reader is gone, or a line is being written
                 click.echo(words, err=True)
             sys.exit(128 + number)
         self.number = number

@@ -157,7 +157,7 @@ LET_PEERS_RUN = click.option(  # no variable: what is allowed on this host is no
     help="If this peer's state is lost, have all peers start their tracking again: from their current X, or with "
     "the first phase if the network prepares its data or start, or minimises by sums.",
 )
-@click.option("--stay", is_flag=True, help="When done, stay until SIGTERM: for engines that restart whoever ends.")
+@click.option("--stay", is_flag=True, help="When done, stay until SIGTERM: for engines that restart what ends.")
 @click.option("--keep-every", type=click.IntRange(min=0), default=0, help="Keep the X of every so many rounds.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--log-json", is_flag=True, help="Log JSON lines.")

@@ -21,7 +21,7 @@ def status_command(targets: tuple[str, ...], agents: tuple[int, ...], timeout: f
     """Ask running peers what they are doing.
 
     A topology FILE means its peers on this host. An ADDRESS (tcp://HOST:PORT) is one that a peer was given with
-    `start --status`; in a container, leave it out. Exit code 0 if everybody answers, 6 if somebody does not.
+    `start --status`; in a container, leave it out. Exit code 0 if all peers answer, 6 if one does not.
     """
     asked: list[tuple[str, str]] = []
     for target in targets:

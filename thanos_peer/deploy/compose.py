@@ -66,17 +66,17 @@ STARTED = {"condition": "service_started"}
 
 @dataclass(frozen=True)
 class Choices:
-    """What whoever asks for a compose file may choose.
+    """What the user of `compose` may choose.
 
     Attributes:
         limits: What a container may use.
         image: The image of all peers.
         build: Where to build it, if it is not there: the root of the repository, from the compose file.
-        user: `UID:GID` of the peers: whoever is to own their results.
+        user: `UID:GID` of the peers, which then own their results.
         has_secrets: Whether links are encrypted.
         enclosures: What goes along with the topology file.
         is_portable: Whether nothing of this machine may stand in it, and no secret: keys are made at the first
-            start, and results handed over at the end, to whoever owns the directory.
+            start, and results handed over at the end, to the owner of the directory.
     """
 
     limits: Limits
@@ -100,13 +100,13 @@ def service_of(agent: AgentId) -> str:
 
 def compose_file(topology: Topology, choices: Choices) -> str:
     """The text of compose.yaml."""
-    everybody = range(topology.d)
-    services = {service_of(i): _service(topology, i, choices) for i in everybody}
+    peers = range(topology.d)
+    services = {service_of(i): _service(topology, i, choices) for i in peers}
     if choices.makes_keys:
         services = {"prepare": _prepare(topology, choices)} | services
     if choices.is_portable:
         services["outcome"] = _outcome(topology, choices)
-    volumes = [_state(i) for i in everybody]
+    volumes = [_state(i) for i in peers]
     volumes += ["network"] * choices.makes_keys + ["results"] * choices.is_portable
     document = {
         "x-peer": Shared("peer", _image(choices) | _common(choices) | _engine_only(choices)),
@@ -162,7 +162,7 @@ def _common(choices: Choices) -> dict[str, Any]:
             "test": ["CMD", *HEALTH],
             "interval": "5s",
             "timeout": "5s",
-            "retries": 720,  # a swarm ends whoever is not well, and the norm of a large matrix takes many minutes
+            "retries": 720,  # a swarm ends unhealthy containers, and the norm of a large matrix takes many minutes
             "start_period": "24h",  # a peer that reads its data does not answer yet, and files may be large
         },
     }
@@ -196,7 +196,7 @@ def _swarm_only(choices: Choices) -> dict[str, Any]:
 
 
 def _image(choices: Choices) -> dict[str, Any]:
-    """The image of a service; one that is built here is nobody else's to give."""
+    """The image of a service; one that is built here is never pulled."""
     return {"image": choices.image} | ({} if choices.build is None else {"pull_policy": "never"})
 
 

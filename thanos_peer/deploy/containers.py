@@ -75,7 +75,7 @@ def memory_of(topology: Topology) -> int:
     """MiB that are plenty for any peer of a topology.
 
     Raises:
-        ConfigError: Nobody can know: a method, or an objective of the user's own, holds all samples, and a file is
+        ConfigError: Unknown: a method, or an objective of the user's own, holds all samples, and a file is
             not here.
     """
     problem, data = topology.problem, topology.problem.data

@@ -1,4 +1,4 @@
-"""What goes along with a topology file: a start in a file, and code that somebody has allowed."""
+"""What goes along with a topology file: a start in a file, and code that the user has allowed."""
 
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -43,8 +43,8 @@ def enclosures_of(topology: Topology) -> Enclosures:
     """What goes along with a topology, as far as it names something.
 
     Raises:
-        OwnCodeError: It names code that nobody has allowed.
-        ConfigError: A file that somebody has allowed is not there.
+        OwnCodeError: It names code that the user has not allowed.
+        ConfigError: A file that the user has allowed is not there.
     """
     allowed = allowed_code(topology)
     code = tuple(Path(each) for each in allowed if each.endswith(".py"))

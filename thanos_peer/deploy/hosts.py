@@ -220,7 +220,7 @@ def systemd_unit(topology: Topology, enclosures: Enclosures = NOTHING) -> str:
 Description=Peer %i of {topology.name}
 Wants=network-online.target
 After=network-online.target
-# Whoever fails over and over is left alone in the end: systemctl reset-failed, and start it again.
+# A peer that fails over and over is not restarted in the end: systemctl reset-failed, and start it again.
 StartLimitIntervalSec={RESTART_WINDOW}
 StartLimitBurst={MOST_RESTARTS}
 

@@ -3,7 +3,7 @@
 manifests.yaml  topology (with what goes along with it), service, network policy and StatefulSet
 secrets.yaml    the secret of each peer
 
-A StatefulSet starts again whoever ends, so a peer that is done stays (`start --stay`) until it is told to go. The
+A StatefulSet restarts every pod that ends, so a peer that is done stays (`start --stay`) until told to go. The
 files of a Secret belong to root and a group, and a peer refuses a secret that a group can read: a container that
 runs before takes the peer's own one out, for the peer alone.
 """

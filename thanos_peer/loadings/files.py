@@ -102,7 +102,7 @@ def read_matrices(path: Path, shape: tuple[int, int]) -> tuple[Matrix, Matrix, M
 
 @contextlib.contextmanager
 def as_text(file: IO[bytes]) -> Iterator[io.TextIOWrapper]:
-    """The same file for text; closing it is left to whoever opened it."""
+    """The same file for text; the caller closes it."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     yield text
     text.detach()

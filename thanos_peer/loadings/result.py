@@ -27,7 +27,7 @@ class Result:
         sparse_components_: The sparse loadings, with exact zeros, (p, n).
         mean_: What to subtract from samples, (n,); None for nothing.
         scale_: What to divide them by then, (n,); None for nothing.
-        feature_names_in_: What the features are called, (n,); None where nobody says.
+        feature_names_in_: What the features are called, (n,); None where no name is known.
         explained_variance_ratio_: The share of all variance that each component explains, (p,), if known.
         common_components_: The mean of all peers' loadings, (p, n), if known: what objective, variances and
             residual belong to.

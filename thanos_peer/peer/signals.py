@@ -1,7 +1,7 @@
 """SIGINT and SIGTERM: the first lets a peer finish its round, the second ends it at once, and none is lost.
 
-The handlers are the process's, not the event loop's: those of a loop end with it, and what they have not passed on
-by then nobody hears of.
+The handlers are the process's, not the event loop's: those of a loop end with it, and a signal that they have
+not passed on by then is lost.
 """
 
 import os

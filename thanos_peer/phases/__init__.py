@@ -2,7 +2,7 @@
 
 A run goes through its phases one after the other. All agents leave a phase after the same round: because a sum has
 a number of rounds that follows from the graph, because the root of the tree has said that its word is the last, or
-by the stop that they reach together. So nobody has to say that a new one begins. Rounds are counted through: the
+by the stop that they reach together. So no message says that a new one begins. Rounds are counted through: the
 exchange and the wire know of the round alone, and each agent knows from it and from its own past which phase it is
 in. What a phase has found is there for those that follow.
 """

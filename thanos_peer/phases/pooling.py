@@ -60,7 +60,7 @@ class Pooling:
 
     @property
     def has_known_rounds(self) -> bool:
-        """One sum has; of several the root says which is the last, and nobody else."""
+        """One sum has; of several only the root says which is the last."""
         return True
 
     @property

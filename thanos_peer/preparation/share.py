@@ -185,7 +185,7 @@ class Share:
 
 
 def pooled_findings(topology: Topology, shares: Sequence[Share]) -> Found:
-    """What the phases before the main one would find, for somebody who sees all agents: to compare with."""
+    """What the phases before the main one would find, computed from all agents' samples: to compare with."""
     found = Found()
     plans = [share.plan() for share in shares]
     for phases in zip(*(plan.phases[: plan.main] for plan in plans), strict=True):

@@ -142,6 +142,6 @@ class Verdict:
         if not self._own.is_pca:
             first = worth[self._own.shape[1] + 2 :].reshape(self._own.shape)
             return unit_of(float(norm(first)), G)
-        if size is None:  # nobody has looked for ||A||_2^2: as much of it as X captures
+        if size is None:  # no phase has found ||A||_2^2: as much of it as X captures
             return float(np.linalg.eigvalsh(sym(-answer.T @ G))[-1])
         return size

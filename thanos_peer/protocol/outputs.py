@@ -52,7 +52,7 @@ class Disconnect(NamedTuple):
 
 
 class EnteredRound(NamedTuple):
-    """The agent is in a new round of the main phase: show it to whoever keeps rounds."""
+    """The agent is in a new round of the main phase: a trajectory may be kept."""
 
 
 class AdvanceSoon(NamedTuple):

@@ -64,7 +64,7 @@ class End(NamedTuple):
 
 
 def end_of(run: Run) -> End | None:
-    """By the summary, or else by the first peer that knows; None if nobody does."""
+    """By the summary, or else by the first peer that knows; None if none does."""
     summary = run.summary
     ends = [
         (facts.nonzeros, facts.sparse_explained_variance, facts.explained_variance)

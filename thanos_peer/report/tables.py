@@ -61,7 +61,7 @@ def _latest_rows(run: Run) -> list[TableRow]:
 
 
 def _first_peers_rows(run: Run) -> list[TableRow]:
-    """The result as the first peer that has left one knows it: where nobody has seen all of them."""
+    """The result as the first peer that has left one knows it: where there is no summary of all."""
     if not run.facts:
         return []
     first = min(run.facts)

@@ -2,7 +2,7 @@
 
 Rows are samples and columns features; the paper's A_i is the transpose. No reader holds more than a few chunks at
 a time, so a file may be larger than the memory. Errors here say what is wrong with a file, beginning with a verb;
-whoever knows whose file it is puts that in front (`named`).
+the caller, who knows whose file it is, puts that in front (`named`).
 """
 
 from thanos_peer.samples.files import FORMATS, named, open_table, read_rows

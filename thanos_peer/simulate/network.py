@@ -53,7 +53,7 @@ class Ended(Protocol):
 
     @property
     def starts(self) -> int | None:
-        """From how many starts it was searched; None where nobody counts."""
+        """From how many starts it was searched; None where it is not counted."""
 
     @property
     def has_converged(self) -> bool | None:
@@ -91,7 +91,7 @@ class Network(Snapshot, Ended, Protocol):
         """An array of all agents' states in the main phase, (d, ...); None if they have none of this name."""
 
     def advance(self) -> None:
-        """One round of everybody."""
+        """One round of all agents."""
 
 
 class AgentNetwork:
@@ -99,7 +99,7 @@ class AgentNetwork:
 
     def __init__(self, instance: Instance) -> None:
         self.agents = [Agent(instance.topology, i, instance.plan(i)) for i in range(instance.topology.d)]
-        self._known: tuple[int, list[Answer]] = -1, []  # the answers of a round, once somebody has asked for them
+        self._known: tuple[int, list[Answer]] = -1, []  # the answers of a round, once asked for
 
     @property
     def is_preparing(self) -> bool:
@@ -194,7 +194,7 @@ class AgentNetwork:
         return have_all([agent.convergence.has_converged for agent in self.agents])
 
     def advance(self) -> None:
-        """Everybody's block to all neighbors, then everybody's step."""
+        """All send their blocks to their neighbors, then all take a step."""
         for agent in self.agents:
             block = agent.block()
             for neighbor in agent.neighbors:

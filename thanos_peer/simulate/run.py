@@ -22,7 +22,7 @@ class EndReason(Enum):
 
 @dataclass(frozen=True)
 class Row:
-    """What a round looks like to somebody who sees all agents: one line of the history.
+    """What a round looks like to an observer of all agents: one line of the history.
 
     The objective is taken at the mean of all X_i, moved to the manifold; the stationarity of Def. 3 at the mean
     itself. The residual is that of the non-smooth problem, relative to ||A||_2^2; methods that smooth leave it to

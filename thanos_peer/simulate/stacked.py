@@ -135,7 +135,7 @@ class _MixingRun:
         return X[self._place], sparse[self._place]
 
     def advance(self) -> None:
-        """One round of everybody."""
+        """One round of all agents."""
         sent, tolerance = self._method.send(self._state), self._phase.tolerance
         with np.errstate(over="ignore", invalid="ignore"):  # caught below
             X, D = (as_sent(each, self._exchange) for each in (sent.X, sent.D))
@@ -212,7 +212,7 @@ class _PoolingRun:
         return np.repeat(X[None], d, axis=0), np.repeat(sparse[None], d, axis=0)
 
     def advance(self) -> None:
-        """One round of everybody."""
+        """One round of all agents."""
         self.r += 1
         if self.r % self._root.place.rounds:
             return
@@ -245,7 +245,7 @@ class StackedNetwork:
         self._index, self._began = 0, 0
         self._found = [Found() for _ in plans]
         self._final: _Answers | None = None
-        self._known: tuple[tuple[int, int], _Answers] | None = None  # of a round, once somebody has asked for it
+        self._known: tuple[tuple[int, int], _Answers] | None = None  # of a round, once it was asked for
         self._run = self._enter(0)
         self._settle()
 
@@ -272,7 +272,7 @@ class StackedNetwork:
         self._found = self._run.conclude(self._phases[self._index], self._found)
 
     def advance(self) -> None:
-        """One round of everybody."""
+        """One round of all agents."""
         self._run.advance()
         self._settle()
 

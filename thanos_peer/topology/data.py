@@ -72,8 +72,8 @@ def samples_of(topology: Topology, agents: Iterable[AgentId]) -> list[Matrix]:
     """The samples of some peers, (m_i, n) each."""
     data, n = topology.problem.data, topology.problem.n
     if data.kind == "synthetic":
-        everybody = synthetic_samples(data, n=n, d=topology.d)
-        return [everybody[i] for i in agents]
+        parts = synthetic_samples(data, n=n, d=topology.d)
+        return [parts[i] for i in agents]
     return [_samples_in_file(topology, i) for i in agents]
 
 

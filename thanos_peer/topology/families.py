@@ -44,7 +44,7 @@ def star(d: int) -> list[Edge]:
 
 
 def complete(d: int) -> list[Edge]:
-    """Everybody with everybody."""
+    """Each agent with each other."""
     return list(combinations(range(d), 2))
 
 

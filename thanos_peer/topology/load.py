@@ -40,7 +40,7 @@ def load(  # noqa: PLR0913 - named, each of them needed
             names that peer.
         own_data: Data files to use instead of those in the topology file.
         may_lack_data: Whether a peer may have no data file so far; it can be started with one.
-        reads_data: Whether to look into data files; whoever reads them next finds the same mistakes.
+        reads_data: Whether to look into data files; else their reader finds the mistakes.
         allowed_code: The modules, or their files, that the file may name. Nothing is imported here.
         method: Another method than the file names, with its default settings.
         settings: Other values than the file has, by dotted key such as "algorithm.beta".

@@ -67,7 +67,7 @@ class Topology:
         """Where the samples of a peer lie on this host.
 
         Raises:
-            ConfigError: Nobody has said where.
+            ConfigError: It is not known where.
         """
         named = self.peers[agent].data
         if agent not in self.own_data and named is None:

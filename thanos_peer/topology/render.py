@@ -1,4 +1,4 @@
-"""A topology file as text: what `topology new` writes, commented for whoever edits it next."""
+"""A topology file as text: what `topology new` writes, with comments for its editors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The text of a topology file, as TOML has it: of bounded size and depth, whoever wrote it.
+"""The text of a topology file, as TOML has it: of bounded size and depth.
 
 tomllib takes seconds for a megabyte, and the square of its length for a key of many dotted parts, in time and in
 memory; so both are bounded before it sees anything.
