@@ -5,23 +5,34 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from oracle import prox_l1, prox_l21
 
-from thanos_peer.algorithm.regularizers import L1, L21, Zero, envelope, envelope_gradient
+from thanos_peer.algorithm.regularizers import L1, L21, REGULARIZERS, Zero, envelope, envelope_gradient
 
 examples = settings(max_examples=60, deadline=None)
 entries = st.floats(-4, 4)
 shapes = array_shapes(min_dims=2, max_dims=2, max_side=5)
 weights = st.just(0.0) | st.floats(1e-3, 2)
-regularizers = st.builds(L1, weights) | st.builds(L21, weights) | st.just(Zero())
 sigmas = st.floats(0.05, 10)
 seeds = st.integers(0, 2**32 - 1)
 
 
+# For each regularizer that has options, a strategy for them, given the number of features.
+OPTIONS = {}
+
+
 @st.composite
-def matrices(draw, *, count=1):
-    """Matrices of one shape; entries repeat and are zero often enough to meet the kinks."""
+def regularizers(draw, n, *, name=None, weight=weights):
+    """One of the table, for n features."""
+    name = draw(st.sampled_from(list(REGULARIZERS))) if name is None else name
+    options = draw(OPTIONS[name](n)) if name in OPTIONS else {}
+    return REGULARIZERS[name].make(draw(weight), options, n=n)
+
+
+@st.composite
+def cases(draw, *, count=1, **given):
+    """A regularizer and matrices of one shape; entries repeat and are zero often enough to meet the kinks."""
     shape = draw(shapes)
-    drawn = [draw(arrays(np.float64, shape, elements=entries)) for _ in range(count)]
-    return drawn[0] if count == 1 else drawn
+    g = draw(regularizers(shape[0], **given))
+    return g, *(draw(arrays(np.float64, shape, elements=entries)) for _ in range(count))
 
 
 def prox_objective(g, X, sigma, Y):
@@ -35,13 +46,16 @@ def other_prox(g, X, sigma):
             return prox_l1(X, sigma * weight)
         case L21(weight):
             return prox_l21(X, sigma * weight)
-        case _:
+        case Zero():
             return X
+        case _:
+            raise AssertionError(f"no other formula for {g}")
 
 
 @examples
-@given(regularizers, matrices(), sigmas, seeds)
-def test_prox_minimises_the_objective_of_the_envelope(g, X, sigma, seed):
+@given(cases(), sigmas, seeds)
+def test_prox_minimises_the_objective_of_the_envelope(case, sigma, seed):
+    g, X = case
     rng = np.random.default_rng(seed)
     Y = g.prox(X, sigma)
     least = prox_objective(g, X, sigma, Y)
@@ -52,35 +66,39 @@ def test_prox_minimises_the_objective_of_the_envelope(g, X, sigma, seed):
 
 
 @examples
-@given(regularizers, matrices(), sigmas)
-def test_prox_is_what_the_other_closed_form_gives(g, X, sigma):
+@given(cases(), sigmas)
+def test_prox_is_what_the_other_closed_form_gives(case, sigma):
+    g, X = case
     assert np.abs(g.prox(X, sigma) - other_prox(g, X, sigma)).max() < 1e-14
 
 
 @examples
-@given(regularizers, matrices(count=2), sigmas)
-def test_prox_is_nonexpansive(g, pair, sigma):
-    X, Y = pair
+@given(cases(count=2), sigmas)
+def test_prox_is_nonexpansive(case, sigma):
+    g, X, Y = case
     assert np.linalg.norm(g.prox(X, sigma) - g.prox(Y, sigma)) <= np.linalg.norm(X - Y) + 1e-13
 
 
 @examples
-@given(regularizers, matrices(), sigmas)
-def test_the_envelope_lies_below_g_by_at_most_half_sigma_l_squared(g, X, sigma):
+@given(cases(), sigmas)
+def test_the_envelope_lies_below_g_by_at_most_half_sigma_l_squared(case, sigma):
+    g, X = case
     below, L = envelope(g, X, sigma), g.lipschitz(*X.shape)
     assert below <= g.value(X) + 1e-12
     assert g.value(X) <= below + sigma * L**2 / 2 + 1e-12
 
 
 @examples
-@given(regularizers, matrices(), sigmas)
-def test_the_envelope_is_the_objective_at_the_prox(g, X, sigma):
+@given(cases(), sigmas)
+def test_the_envelope_is_the_objective_at_the_prox(case, sigma):
+    g, X = case
     assert envelope(g, X, sigma) == pytest.approx(prox_objective(g, X, sigma, other_prox(g, X, sigma)), abs=1e-12)
 
 
 @examples
-@given(regularizers, matrices(), sigmas)
-def test_the_gradient_of_the_envelope_agrees_with_finite_differences(g, X, sigma):
+@given(cases(), sigmas)
+def test_the_gradient_of_the_envelope_agrees_with_finite_differences(case, sigma):
+    g, X = case
     gradient, h = envelope_gradient(g, X, sigma), 1e-5
     for place in np.ndindex(X.shape):
         step = np.zeros_like(X)
@@ -90,18 +108,18 @@ def test_the_gradient_of_the_envelope_agrees_with_finite_differences(g, X, sigma
 
 
 @examples
-@given(regularizers, matrices(count=2), sigmas)
-def test_the_gradient_of_the_envelope_is_bounded_by_l_and_lipschitz_with_one_over_sigma(g, pair, sigma):
-    X, Y = pair
+@given(cases(count=2), sigmas)
+def test_the_gradient_of_the_envelope_is_bounded_by_l_and_lipschitz_with_one_over_sigma(case, sigma):
+    g, X, Y = case
     at_X, at_Y = envelope_gradient(g, X, sigma), envelope_gradient(g, Y, sigma)
     assert np.linalg.norm(at_X) <= g.lipschitz(*X.shape) + 1e-12
     assert np.linalg.norm(at_X - at_Y) <= np.linalg.norm(X - Y) / sigma + 1e-12
 
 
 @examples
-@given(regularizers, matrices(count=2))
-def test_g_is_lipschitz_with_its_constant(g, pair):
-    X, Y = pair
+@given(cases(count=2))
+def test_g_is_lipschitz_with_its_constant(case):
+    g, X, Y = case
     assert abs(g.value(X) - g.value(Y)) <= g.lipschitz(*X.shape) * np.linalg.norm(X - Y) + 1e-12
 
 
@@ -132,10 +150,11 @@ def test_l21_shortens_rows_by_the_threshold_and_makes_exact_zero_rows_below_it()
 
 
 @examples
-@given(st.sampled_from([L1, L21]), st.floats(1e-3, 2), matrices(), sigmas)
-def test_entries_or_rows_are_zero_just_when_they_are_not_above_the_threshold(kind, weight, X, sigma):
-    sizes = np.abs(X) if kind is L1 else np.linalg.norm(X, axis=1, keepdims=True) * np.ones_like(X)
-    Y, threshold = kind(weight).prox(X, sigma), sigma * weight
+@given(st.sampled_from(["l1", "l21"]).flatmap(lambda name: cases(name=name, weight=st.floats(1e-3, 2))), sigmas)
+def test_entries_or_rows_are_zero_just_when_they_are_not_above_the_threshold(case, sigma):
+    g, X = case
+    sizes = np.abs(X) if isinstance(g, L1) else np.linalg.norm(X, axis=1, keepdims=True) * np.ones_like(X)
+    Y, threshold = g.prox(X, sigma), sigma * g.weight
     assert (Y[sizes < threshold * (1 - 1e-12)] == 0).all()
     assert (Y[(sizes > threshold * (1 + 1e-12)) & (np.abs(X) > 1e-200)] != 0).all()
 
@@ -159,8 +178,14 @@ def test_rows_of_zeros_and_of_almost_zeros_have_prox_zero(g, size):
 
 
 @examples
-@given(regularizers, st.integers(1, 4), shapes, sigmas, seeds)
-def test_a_stack_gets_the_same_bits_as_its_matrices_one_by_one(g, d, shape, sigma, seed):
-    stack = np.random.default_rng(seed).standard_normal((d, *shape))
-    for apply in (lambda X: g.prox(X, sigma), lambda X: envelope_gradient(g, X, sigma)):
-        assert apply(stack).tobytes() == b"".join(apply(X).tobytes() for X in stack)
+@given(cases(), st.integers(1, 4), sigmas, seeds)
+def test_a_stack_gets_the_same_bits_as_its_matrices_one_by_one(case, d, sigma, seed):
+    g, X = case
+    stack = np.random.default_rng(seed).standard_normal((d, *X.shape))
+    for apply in (
+        lambda Y: g.prox(Y, sigma),
+        lambda Y: envelope_gradient(g, Y, sigma),
+        lambda Y: g.prox_derivative(Y, sigma, Y + 1),
+        lambda Y: g.nearest_subgradient(Y * (Y > 0), Y),
+    ):
+        assert apply(stack).tobytes() == b"".join(apply(each).tobytes() for each in stack)

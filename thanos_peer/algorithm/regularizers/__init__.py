@@ -7,7 +7,6 @@ from thanos_peer.algorithm.regularizers.l21 import L21
 from thanos_peer.algorithm.regularizers.none import Zero
 from thanos_peer.algorithm.regularizers.regularizer import (
     NamedRegularizer,
-    NamesNeededError,
     Regularizer,
     SmoothlyProxed,
     Subdifferentiable,
@@ -21,7 +20,6 @@ __all__ = [
     "L21",
     "REGULARIZERS",
     "NamedRegularizer",
-    "NamesNeededError",
     "Regularizer",
     "SmoothlyProxed",
     "Subdifferentiable",
