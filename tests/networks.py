@@ -12,7 +12,7 @@ from thanos_peer.topology import Topology, families, parse
 from thanos_peer.topology.render import Draft, render
 
 # Options, for at least 6 features, of regularizers that need some.
-OPTIONS: dict[str, dict] = {}
+OPTIONS: dict[str, dict] = {"group-l21": {"groups": [[0, 3], [1, 4, 5]]}}
 
 
 def raw_topology(family: str = "ring", d: int = 5, **overrides) -> dict:

@@ -52,9 +52,10 @@ def fit(  # noqa: PLR0913 - named, each with its default
     Args:
         samples: An array for each agent, (m_i, n): a row per sample.
         n_components: How many components, p.
-        regularizer: "l1" for sparse loadings, "l21" for sparse features, "none" for PCA.
+        regularizer: "l1" for sparse loadings, "l21" for sparse features, "group-l21" for sparse groups of
+            features, "none" for PCA.
         mu: Its weight.
-        regularizer_options: What it needs besides.
+        regularizer_options: What it needs besides: {"groups": [[0, 1], [4, 5, 6]]} for "group-l21".
         graph: Who is whose neighbor: the name of a family ("ring", "complete", ...), or pairs of agents.
         center: Whether to subtract the mean of all samples.
         scale: Whether to divide each feature by its standard deviation over all samples.

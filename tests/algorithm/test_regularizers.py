@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from oracle import prox_l1, prox_l21
 
-from thanos_peer.algorithm.regularizers import L1, L21, REGULARIZERS, Zero, envelope, envelope_gradient
+from thanos_peer.algorithm.regularizers import L1, L21, REGULARIZERS, GroupL21, Zero, envelope, envelope_gradient
 
 examples = settings(max_examples=60, deadline=None)
 entries = st.floats(-4, 4)
@@ -15,8 +15,16 @@ sigmas = st.floats(0.05, 10)
 seeds = st.integers(0, 2**32 - 1)
 
 
+@st.composite
+def groups_of(draw, n):
+    """Some of the features in groups, in any order."""
+    number_of = draw(st.lists(st.integers(-1, 2), min_size=n, max_size=n).filter(lambda each: max(each) >= 0))
+    groups = [[i for i in draw(st.permutations(range(n))) if number_of[i] == number] for number in range(3)]
+    return {"groups": [group for group in groups if group]}
+
+
 # For each regularizer that has options, a strategy for them, given the number of features.
-OPTIONS = {}
+OPTIONS = {"group-l21": groups_of}
 
 
 @st.composite
@@ -44,6 +52,13 @@ def other_prox(g, X, sigma):
     match g:
         case L1(weight):
             return prox_l1(X, sigma * weight)
+        case GroupL21(weight, group_of):
+            numbers, Y = np.array(group_of), X.copy()
+            for number in set(group_of):
+                Y[numbers == number] = prox_l21(X[numbers == number].reshape(1, -1), sigma * weight).reshape(
+                    -1, X.shape[1]
+                )
+            return Y
         case L21(weight):
             return prox_l21(X, sigma * weight)
         case Zero():
@@ -123,7 +138,7 @@ def test_g_is_lipschitz_with_its_constant(case):
     assert abs(g.value(X) - g.value(Y)) <= g.lipschitz(*X.shape) * np.linalg.norm(X - Y) + 1e-12
 
 
-@pytest.mark.parametrize("g", [L1(0.7), L21(0.7), Zero()])
+@pytest.mark.parametrize("g", [L1(0.7), L21(0.7), GroupL21(0.7, (0, 0, 1, 1, 2, 2)), Zero()])
 def test_no_smaller_lipschitz_constant_would_do(g):
     ones = np.ones((6, 4))
     assert g.value(ones) == pytest.approx(g.lipschitz(6, 4) * np.linalg.norm(ones))
@@ -133,6 +148,8 @@ def test_values_are_the_weighted_norms():
     X = np.array([[3.0, -4.0], [0.0, 0.0], [-5.0, 12.0]])
     assert L1(2.0).value(X) == 2 * 24
     assert L21(2.0).value(X) == 2 * (5 + 13)
+    assert GroupL21(2.0, (0, 1, 0)).value(X) == pytest.approx(2 * np.sqrt(5**2 + 13**2))
+    assert GroupL21(2.0, (1, 0, 2)).value(X) == L21(2.0).value(X)
     assert Zero().value(X) == 0
 
 
@@ -147,6 +164,25 @@ def test_l21_shortens_rows_by_the_threshold_and_makes_exact_zero_rows_below_it()
     assert Y[0] == pytest.approx([2.4, 3.2])
     assert (Y[1:3] == 0).all()
     assert np.abs(Y[3]).max() < 1e-15  # a row norm that rounds to the threshold
+
+
+def test_group_l21_shortens_groups_by_the_threshold_and_makes_exact_zero_groups_below_it():
+    X = np.array([[3.0, 0.0], [0.3, -0.4], [0.0, 4.0], [0.6, 0.3]])
+    Y = GroupL21(2.0, (0, 1, 0, 1)).prox(X, 0.5)
+    assert Y[[0, 2]] == pytest.approx(0.8 * X[[0, 2]])
+    assert (Y[[1, 3]] == 0).all()
+
+
+@examples
+@given(cases(name="group-l21"), sigmas, seeds)
+def test_the_derivative_of_prox_of_groups_agrees_with_finite_differences(case, sigma, seed):
+    g, X = case
+    V, h = np.random.default_rng(seed).standard_normal(X.shape), 1e-6
+    # Far from the kink, where a group is as long as the threshold.
+    lengths = [np.linalg.norm(X[np.array(g.group_of) == number]) for number in set(g.group_of)]
+    assume(all(abs(length - sigma * g.weight) > 1e-2 for length in lengths))
+    quotient = (g.prox(X + h * V, sigma) - g.prox(X - h * V, sigma)) / (2 * h)
+    assert np.abs(g.prox_derivative(X, sigma, V) - quotient).max() < 1e-6
 
 
 @examples

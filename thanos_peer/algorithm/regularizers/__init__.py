@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from thanos_peer.algorithm.regularizers.group_l21 import GroupL21
 from thanos_peer.algorithm.regularizers.l1 import L1
 from thanos_peer.algorithm.regularizers.l21 import L21
 from thanos_peer.algorithm.regularizers.none import Zero
@@ -19,6 +20,7 @@ __all__ = [
     "L1",
     "L21",
     "REGULARIZERS",
+    "GroupL21",
     "NamedRegularizer",
     "Regularizer",
     "SmoothlyProxed",
@@ -33,6 +35,7 @@ __all__ = [
 REGULARIZERS: Final[dict[str, type[NamedRegularizer]]] = {
     "l1": L1,
     "l21": L21,
+    "group-l21": GroupL21,
     "none": Zero,
 }
 
