@@ -11,10 +11,14 @@ from thanos_peer.problem import Instance, build
 from thanos_peer.topology import Topology, families, parse
 from thanos_peer.topology.render import Draft, render
 
+# Options, for at least 6 features, of regularizers that need some.
+OPTIONS: dict[str, dict] = {"group-l21": {"groups": [[0, 3], [1, 4, 5]]}}
+
 
 def raw_topology(family: str = "ring", d: int = 5, **overrides) -> dict:
     """The parsed TOML of a new topology file, to be edited at will; overrides are fields of Draft."""
     fields = {"name": f"{family}-{d}", "title": "A test.", "n": 6, "p": 2, "samples": 10 * d} | overrides
+    fields.setdefault("regularizer_options", OPTIONS.get(fields.get("regularizer", "l1"), {}))
     fields.setdefault("edges", families.make(family, d, seed=fields.get("seed", 1)))
     return tomllib.loads(render(Draft(d=d, **fields)))
 

@@ -69,6 +69,16 @@ def test_a_weight_makes_loadings_zero_and_names_are_kept(method):
     assert result.facts["sparse_explained_variance"] == pytest.approx(explained, rel=1e-6)
 
 
+@pytest.mark.parametrize("method", ["auto", "gram", "proximal", "proximal-tracking", "thanos"])
+def test_a_weight_of_groups_makes_whole_groups_zero(method):
+    groups = [[0, 1], [2, 4], [3, 5]]
+    given = {"regularizer": "group-l21", "regularizer_options": {"groups": groups}, "method": method}
+    result = thanos_peer.fit(make_samples(), 1, mu=0.3, scale=True, **given)
+    assert result.facts["has_converged"] or method == "thanos"
+    zeros = [(result.sparse_components_[:, group] == 0).mean() for group in groups]
+    assert sorted(zeros) in ([0.0, 0.0, 1.0], [0.0, 1.0, 1.0])
+
+
 @pytest.mark.parametrize(
     ("method", "kind"), [("thanos", "random"), ("thanos", "destiny"), ("proximal", "leading"), ("auto", "leading")]
 )

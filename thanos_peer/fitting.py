@@ -29,6 +29,7 @@ def fit(  # noqa: PLR0913 - named, each with its default
     *,
     regularizer: str = "l1",
     mu: float = 0.1,
+    regularizer_options: Mapping[str, Any] | None = None,
     graph: str | Iterable[Edge] = "ring",
     center: bool = True,
     scale: bool = False,
@@ -51,8 +52,10 @@ def fit(  # noqa: PLR0913 - named, each with its default
     Args:
         samples: An array for each agent, (m_i, n): a row per sample.
         n_components: How many components, p.
-        regularizer: "l1" for sparse loadings, "l21" for sparse features, "none" for PCA.
+        regularizer: "l1" for sparse loadings, "l21" for sparse features, "group-l21" for sparse groups of
+            features, "none" for PCA.
         mu: Its weight.
+        regularizer_options: What it needs besides: {"groups": [[0, 1], [4, 5, 6]]} for "group-l21".
         graph: Who is whose neighbor: the name of a family ("ring", "complete", ...), or pairs of agents.
         center: Whether to subtract the mean of all samples.
         scale: Whether to divide each feature by its standard deviation over all samples.
@@ -74,7 +77,8 @@ def fit(  # noqa: PLR0913 - named, each with its default
         DivergenceError: A step left the numbers.
     """
     moments = _moments_of(samples, feature_names, keeps_rows=needs_samples(method))
-    problem: dict[str, Any] = {"regularizer": regularizer} | ({} if is_smooth(regularizer) else {"mu": mu})
+    problem: dict[str, Any] = {"regularizer": regularizer, "regularizer_options": dict(regularizer_options or {})}
+    problem |= {} if is_smooth(regularizer) else {"mu": mu}
     wanted = {"max_rounds": max_rounds, "tolerance": tolerance}
     algorithm: dict[str, Any] = {"method": method, "start": {"kind": start, "seed": seed}}
     algorithm |= settings_of(method)

@@ -10,6 +10,7 @@ import importlib.util
 import math
 import sys
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -137,7 +138,7 @@ class _Code:
         self._class: type[Any] = found
 
     def make(self, first: Any, options: Mapping[str, Any], *, needs: tuple[str, ...]) -> None:
-        self._object = self._guarded(f"{self._name}(...)", lambda: self._class(first, **options))
+        self._object = self._guarded(f"{self._name}(...)", lambda: self._class(first, **deepcopy(dict(options))))
         for method in needs:
             self._method(method)
 

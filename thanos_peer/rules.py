@@ -48,7 +48,7 @@ def regularizer_of(topology: Topology, *, mu: float) -> Regularizer:
     kind = REGULARIZERS.get(problem.regularizer)
     if kind is None:
         return OwnRegularizer.of(topology, mu)
-    return kind.make(mu, problem.regularizer_options, n=problem.n, features=None)
+    return kind.make(mu, problem.regularizer_options, n=problem.n)
 
 
 def share_of_regularizer(topology: Topology) -> Regularizer:

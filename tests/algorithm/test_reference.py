@@ -4,11 +4,12 @@ from scipy.optimize import lsq_linear
 
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.reference import Reference, solve
-from thanos_peer.algorithm.regularizers import L1, L21, Zero
+from thanos_peer.algorithm.regularizers import L1, L21, GroupL21, Zero
 from thanos_peer.algorithm.stiefel import leading_left_singular_vectors, polar, proj, random_point
 
 N, P, MU = 10, 3, 0.1
-REGULARIZERS = {"l1": L1(MU), "l21": L21(MU), "none": Zero()}
+GROUPS = {"l21": tuple(range(N)), "group-l21": (0, 1, 2, 0, 1, 2, 0, 3, 3, 4)}
+REGULARIZERS = {"l1": L1(MU), "l21": L21(MU), "group-l21": GroupL21(MU, GROUPS["group-l21"]), "none": Zero()}
 each_problem = pytest.mark.parametrize("seed", range(4))
 each_regularizer = pytest.mark.parametrize("kind", REGULARIZERS)
 each_start = pytest.mark.parametrize("start", ["svd", "random"])
@@ -27,7 +28,7 @@ def multiplier_mismatch(kind, f, X):
 
     On the manifold, stationarity says that some subgradient makes this zero. The unknowns are the entries of
     Lambda and, for l1, those of the subgradient where X is zero, each within [-mu, mu]. For l2,1, X is zero in
-    whole rows, where X Lambda is zero as well: there the gradient itself may not be longer than mu.
+    whole groups of rows, where X Lambda is zero as well: there the gradient itself may not be longer than mu.
     """
     G = f.gradient(X)
     pairs = [(a, b) for a in range(P) for b in range(a, P)]
@@ -43,10 +44,13 @@ def multiplier_mismatch(kind, f, X):
         G = G + MU * np.sign(np.where(is_zero.reshape(X.shape), 0, X))
         columns += list(np.eye(X.size)[is_zero])
         bounds += [MU] * int(is_zero.sum())
-    elif kind == "l21":
-        lengths = np.linalg.norm(X, axis=1)
+    elif kind in GROUPS:
+        group_of = np.array(GROUPS[kind])
+        lengths, slopes = (
+            np.array([np.linalg.norm(E[group_of == number]) for number in group_of]) for E in (X, G)
+        )
         is_zero = lengths < 1e-9
-        excess = max(0.0, *np.linalg.norm(G, axis=1)[is_zero] - MU) if is_zero.any() else 0.0
+        excess = max(0.0, *slopes[is_zero] - MU) if is_zero.any() else 0.0
         G = G + MU * X / np.where(is_zero, 1, lengths)[:, None]
         G[is_zero] = 0
     found = lsq_linear(np.array(columns).T, -G.ravel(), (-np.array(bounds), np.array(bounds)), method="bvls")

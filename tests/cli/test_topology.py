@@ -71,6 +71,13 @@ def test_every_option_of_a_new_topology_has_its_effect(new):
     assert topology.peers[5].address == "tcp://h.example.org:9005"
 
 
+def test_options_of_a_regularizer_are_written_as_they_are_given(new):
+    words = ("ring", "-d", 3, "--regularizer", "group-l21", "--regularizer-option")
+    assert load(new(*words, "groups=[[0, 1], [4, 5]]")).problem.regularizer_options == {"groups": [[0, 1], [4, 5]]}
+    assert "KEY=VALUE" in call("topology", "new", *words, "groups", code=2).stderr
+    assert "groups: is missing" in call("topology", "new", *words[:-1], code=3).stderr
+
+
 def test_columns_and_radius_have_their_effect(new):
     assert load(new("grid", "-d", 12, "--columns", 12)).graph.diameter == 11
     assert load(new("geometric", "-d", 12, "--radius", 2, name="b.toml")).graph.diameter == 1

@@ -22,6 +22,8 @@ def test_what_is_written_is_what_a_parser_reads(document):
 def test_words_that_look_like_something_else_stay_words():
     document = {"on": "no", "no": "1e3", "a": ["08", "~", "null", "1:30"], "1": "a # b"}
     assert yaml.safe_load(to_yaml(document)) == document
+    # This parser reads YAML 1.1, where these are words without quotes too. In YAML 1.2 they are numbers.
+    assert to_yaml({"a": ["08", "1e3", "0o14"]}) == 'a: ["08", "1e3", "0o14"]\n'
 
 
 def test_what_is_shared_is_taken_over_and_can_be_changed():

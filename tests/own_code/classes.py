@@ -38,6 +38,11 @@ class Ridge:
         return X / (1 + sigma * self.weight)
 
 
+class Consuming(Ridge):
+    def __init__(self, weight, factors):
+        super().__init__(weight, factors.pop())
+
+
 class Steep(Ridge):
     def lipschitz(self, n, p):
         return 0.25 * n * p

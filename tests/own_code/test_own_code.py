@@ -77,6 +77,14 @@ def test_each_agent_has_its_share_of_a_regularizer(tmp_path):
     assert not hasattr(g, "prox_derivative")
 
 
+def test_a_class_that_changes_its_options_changes_a_copy(tmp_path):
+    raw = raw_with(regularizer="mine:Consuming", mu=0.8, regularizer_options={"factors": [1.0, 3.0]})
+    topology = allowed(tmp_path, raw)
+    for _ in range(2):
+        assert share_of_regularizer(topology).value(np.ones((6, 2))) == pytest.approx(0.2 * 3 * 12 / 2)
+    assert topology.problem.regularizer_options == {"factors": [1.0, 3.0]}
+
+
 def test_a_regularizer_is_made_once_and_its_slope_is_looked_for_on_both_sides(tmp_path):
     g = share_of_regularizer(allowed(tmp_path, raw_with(regularizer="mine:OneSided", mu=0.8)))
     assert sys.modules["mine"].OneSided.made == 1

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import found_bits, make_instance, make_topology, raw_topology
+from networks import OPTIONS, found_bits, make_instance, make_topology, raw_topology
 from uneven import FOUND, LEADING, PREPARED, random_samples, raw_with_parts, standardised
 
 from thanos_peer.algorithm import reference
 from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.algorithm.objectives import SparsePCA
-from thanos_peer.algorithm.regularizers import L1, L21
+from thanos_peer.algorithm.regularizers import REGULARIZERS
 from thanos_peer.problem import build
 from thanos_peer.simulate import AgentNetwork, EndReason, StackedNetwork, ending_of
 from thanos_peer.simulate import run as measured_rounds
@@ -21,6 +21,7 @@ from thanos_peer.topology import load
 
 SHIPPED = sorted((Path(__file__).parents[2] / "topologies").glob("*.toml"))
 EXACT = tuple(SUMMING)
+ROUGH = tuple(name for name, kind in REGULARIZERS.items() if not kind.is_zero)
 RANDOM = {"kind": "random", "seed": 1}
 ENOUGH = {"max_rounds": None, "tolerance": None}  # by default
 
@@ -157,12 +158,12 @@ CASES = [
     *((method, "l1", how, 4, LEADING) for method in EXACT for how in ("even", "80/20", "subspaces")),
     *((method, "l1", how, 2, LEADING) for method in EXACT for how in ("80/20", "subspaces")),
     *((method, regularizer, "even", 1, LEADING) for method in EXACT for regularizer in ("l1", "none")),
-    *((method, "l21", "subspaces", 5, FOUND) for method in EXACT),
+    *((method, name, "subspaces", 5, FOUND) for method in EXACT for name in ROUGH if name != "l1"),
     *((method, "none", "80/20", 3, RANDOM) for method in EXACT),
     *((method, "none" if MIXING[method].is_for_smooth else "l1", "80/20", 4, LEADING) for method in MIXING),
     ("thanos", "l1", "subspaces", 4, FOUND),
     ("proximal-tracking", "l1", "subspaces", 4, LEADING),
-    ("proximal-tracking", "l21", "even", 1, LEADING),
+    *(("proximal-tracking", name, "even", 1, LEADING) for name in ROUGH if name != "l1"),
     ("drgta", "none", "subspaces", 4, RANDOM),
 ]
 
@@ -203,7 +204,7 @@ def test_samples_split_in_any_way_give_both_engines_the_same_bits_in_every_phase
         assert np.linalg.norm(rows) == pytest.approx(1, rel=1e-12)
     if start == LEADING:
         assert np.linalg.norm(rows, 2) == pytest.approx(1, rel=1e-12)
-    f, g = SparsePCA(rows.T), {"l1": L1(mu), "l21": L21(mu), "none": L1(0.0)}[regularizer]
+    f, g = SparsePCA(rows.T), REGULARIZERS[regularizer].make(mu, OPTIONS.get(regularizer, {}), n=n)
     best = reference.solve(f, g, instance.start, lipschitz=f.lipschitz())
     assert_one_exact_answer(network, lambda X: f.value(X) + g.value(X), best)
     X, found = network.X[0], network.found
@@ -227,7 +228,7 @@ def test_drgta_steps_once_in_as_many_rounds_as_its_file_has_it_mix():
 
 
 @pytest.mark.parametrize("method", EXACT)
-@pytest.mark.parametrize("regularizer", ["l1", "l21"])
+@pytest.mark.parametrize("regularizer", ROUGH)
 def test_a_weight_that_leaves_little_leaves_exact_zeros_and_what_is_exchanged_may_be_rounded(method, regularizer):
     raw = raw_topology("star", 5, n=8, p=2, samples=60, regularizer=regularizer, mu=0.45, method=method)
     instance = make_instance(raw)

@@ -3,6 +3,7 @@ import pytest
 from networks import make_instance, raw_topology
 
 from thanos_peer.agent import Agent
+from thanos_peer.algorithm.regularizers import REGULARIZERS
 from thanos_peer.errors import DivergenceError
 from thanos_peer.problem import build
 from thanos_peer.simulate import AgentNetwork, EndReason, StackedNetwork, ending_of, measure, run
@@ -14,7 +15,7 @@ FAMILIES = ("ring", "star", "grid", "torus", "tree", "complete", "erdos-renyi", 
 
 
 def raw_of(family, d, regularizer, **overrides):
-    """Thanos with l1, l21 or no regularizer, or destiny."""
+    """Thanos with this regularizer, or destiny."""
     raw = raw_topology(family, d, regularizer="none" if regularizer == "destiny" else regularizer, **overrides)
     if regularizer == "destiny":
         raw["algorithm"]["method"] = "destiny"
@@ -49,7 +50,7 @@ def finished(instance, engine=StackedNetwork):
     return network
 
 
-@pytest.mark.parametrize("regularizer", ["l1", "l21", "none", "destiny"])
+@pytest.mark.parametrize("regularizer", [*REGULARIZERS, "destiny"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_both_engines_give_the_same_bits_for_all_rounds(family, regularizer):
     instance = make_instance(raw_of(family, 9, regularizer, max_rounds=30, tolerance=0.0))

@@ -1,5 +1,6 @@
 """Checkpoints: the same bits come back, or none; and whatever is wrong is said in one line."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 
+import msgpack
 import numpy as np
 import pytest
 from hypothesis import given
@@ -29,6 +31,7 @@ from thanos_peer.protocol.wire import Bye
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage import checkpoint
 from thanos_peer.storage.checkpoint import CheckpointStore
+from thanos_peer.storage.checkpoint_fields import FIELDS
 from thanos_peer.storage.peer_files import PeerFiles
 
 PAIR = make_topology(family="path", d=2, n=2, p=1)
@@ -355,10 +358,70 @@ def test_a_checkpoint_of_a_newer_format_is_refused_with_both_versions(store, mon
     for part in (
         "0-000000000007.ckpt",
         f"format {checkpoint.VERSION + 1}",
-        f"format {checkpoint.VERSION}",
+        f"formats 5 to {checkpoint.VERSION};",
         "--fresh",
     ):
         assert part in str(caught.value)
+
+
+def with_body(content, change):
+    """A checkpoint of the same version with another body, and a checksum that fits."""
+    version, body = content[8:12], msgpack.packb(change(msgpack.unpackb(content[44:])))
+    return content[:8] + version + hashlib.sha256(version + body).digest() + body
+
+
+def test_every_field_of_a_memory_is_written_but_the_one_that_follows_from_the_files():
+    assert set(FIELDS) == {field.name for field in fields(Memory)} - {"fallback"}
+
+
+def test_a_checkpoint_without_fields_that_have_defaults_can_be_read(store, only):
+    def cut(body):
+        return {name: value for name, value in body.items() if name not in ("epoch", "done", "found")}
+
+    only.write_bytes(with_body(only.read_bytes(), cut))
+    assert bits_of(store.load()) == bits_of(memory_of_round(3))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda body: body | {"mood": 1}, "has mood, which this version does not know"),
+        (lambda body: body | {"found": [[], None, [["omen", [], b"12345678"]]]}, "has omen, which this version"),
+        (lambda body: {name: body[name] for name in body if name != "arrays"}, "lacks arrays, which this version"),
+    ],
+)
+def test_a_checkpoint_with_other_fields_is_refused_by_their_name_and_kept(store, only, change, said):
+    content = with_body(only.read_bytes(), change)
+    only.write_bytes(content)
+    with pytest.raises(CheckpointError, match=said) as caught:
+        store.load()
+    assert "go on with the version that wrote it" in str(caught.value)
+    assert only.read_bytes() == content
+
+
+def test_a_checkpoint_that_a_program_with_format_5_wrote_can_be_read(store, tmp_path):
+    X = np.array([[0.5], [1.0]])
+    over = (PhaseEnd("size", 4, None), PhaseEnd("start", 40, has_converged=True))
+    expected = memory_of_round(3)
+    before, last = expected.said
+    expected = replace(
+        expected,
+        arrays={**expected.arrays, "seen": b"\0\1"},
+        said=(before, last._replace(kind=NOTHING, shape=(0, 0), numbers=b"", to=(1,))),
+        epoch=2,
+        done=frozenset({1}),
+        phase=2,
+        began=1,
+        found=Found(over=over, size=np.asarray(0.1), final={"X": X}, mean=X[:, 0] / 3),
+    )
+    written = Path(__file__).with_name("format_5.ckpt").read_bytes()
+    # The file is about this topology, whatever its digest is by now.
+    fitting = with_body(written, lambda body: [PAIR.digest, *body[1:]])
+    (tmp_path / "0-e2-000000000003.ckpt").write_bytes(fitting)
+    assert bits_of(store.load()) == bits_of(expected)
+    store.tie_to("of samples", None)
+    with pytest.raises(CheckpointError, match="other samples"):
+        store.tie_to("of other samples", None)
 
 
 def test_a_second_store_of_the_same_peer_is_refused_and_names_the_process(store, tmp_path):

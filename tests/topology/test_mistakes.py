@@ -1,19 +1,23 @@
+import contextlib
+import struct
 from math import inf, nan
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from networks import raw_topology
 from topology.graphs import GONE, put
+from zmq.utils import z85
+from zmq.utils.z85 import Z85CHARS
 
 from thanos_peer.algorithm.methods import MIXING, SUMMING
 from thanos_peer.algorithm.schedules import SMALLEST_SIGMA
 from thanos_peer.algorithm.thanos import Thanos
 from thanos_peer.errors import TopologyError
 from thanos_peer.topology import parse
-from thanos_peer.topology.sections import IN_THE_CLEAR, UNION_TAGS, PeerSection, is_local
+from thanos_peer.topology.sections import IN_THE_CLEAR, UNION_TAGS, PeerSection, check_key, is_local
 
 FILE = Path("nets/ring.toml")
 THIRDS = [[1 / 3] * 3 for _ in range(3)]
@@ -649,6 +653,23 @@ def test_keys_are_no_mistake():
 )
 def test_a_key_that_is_not_z85_is_refused(key):
     assert_refused(keyed(), "peers[1].public_key", key, "must be 40 Z85 characters")
+
+
+@given(
+    st.text(Z85CHARS.decode(), min_size=40, max_size=40)
+    | st.text(max_size=45)
+    | st.binary(min_size=32, max_size=32)
+)
+@example("%nSc0" * 8)
+@example("%nSc1" * 8)
+def test_a_key_is_what_zeromq_decodes_to_32_bytes(key):
+    key = z85.encode(key).decode() if isinstance(key, bytes) else key
+    try:
+        is_key = len(z85.decode(key)) == 32
+    except (KeyError, ValueError, struct.error):
+        is_key = False
+    with contextlib.nullcontext() if is_key else pytest.raises(ValueError, match="must be 40 Z85 characters"):
+        assert check_key(key) == key
 
 
 def test_either_every_peer_has_a_key_or_none_has():

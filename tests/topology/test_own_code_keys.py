@@ -30,7 +30,9 @@ def test_only_plain_names_are_names_of_classes(key, name):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"a": [1]}, "a must be true or false, a finite number"),
+        ({"a": [[[1]]]}, "a must be true or false, a finite number"),
+        ({"a": [1, {"b": 1}]}, "or a list of these, or of such lists"),
+        ({"a": [float("inf")]}, "a must be true or false"),
         ({"a": {"b": 1}}, "a must be true or false"),
         ({"a": float("nan")}, "a must be true or false"),
         ({"a": 2**53}, "a must be true or false"),
@@ -102,6 +104,7 @@ def test_the_digest_covers_names_and_options():
         raw_with("mine:Other"),
         raw_with(objective_options={"power": 4}),
         raw_with(objective_options={"power": 6}),
+        raw_with(objective_options={"power": [6, [7, "x"]]}),
         raw_with(regularizer="mine:Ridge"),
         raw_with(regularizer="mine:Ridge", regularizer_options={"factor": 2.0}),
     ]

@@ -28,6 +28,13 @@ def topology_group() -> None:
     """Make, check and draw topology files."""
 
 
+def _read_options(context: click.Context, parameter: click.Parameter, lines: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        return tomllib.loads("\n".join(lines))
+    except tomllib.TOMLDecodeError as error:
+        raise click.BadParameter(f"must be KEY=VALUE as TOML has it: {error}", context, parameter) from error
+
+
 @topology_group.command("new")
 @click.argument("family", type=click.Choice(list(families.FAMILIES)))
 @click.option(
@@ -62,6 +69,17 @@ def topology_group() -> None:
     help="; ".join(f"{name}: {kind.words}" for name, kind in REGULARIZERS.items()) + ".",
 )
 @click.option("--mu", type=FiniteFloat(min=0), default=0.1, show_default=True, help="Weight of the regularizer.")
+@click.option(
+    "--regularizer-option",
+    "regularizer_options",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_read_options,
+    help="What the regularizer needs besides, as TOML has it; can be given several times."
+    + "".join(
+        f" {name}: {key}, {what}." for name, kind in REGULARIZERS.items() for key, what in kind.options.items()
+    ),
+)
 @click.option("--samples", type=click.IntRange(min=1), help="Of all peers together.  [default: 10 per peer]")
 @click.option(
     "--method",

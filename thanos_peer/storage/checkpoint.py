@@ -5,9 +5,8 @@ A checkpoint is one file, ID-ROUND.ckpt, or ID-eEPOCH-ROUND.ckpt once the tracki
     8 bytes   THANOSCK
     4 bytes   version of this format, little-endian
     32 bytes  SHA-256 of the version and the body
-    the body  msgpack: digest of the topology, agent, round, state by name, word on stopping, blocks said,
-              fallbacks, epoch, the neighbors that are done, phase, when it began, what was found by name, and the
-              digest of the samples
+    the body  msgpack, a map: the digest of the topology, the agent, the digest of the samples, and the fields of
+              `Memory` by name, as the table in `checkpoint_fields.py` has them
 
 Invariants:
 1. A file gets its name only when it is whole: written under another name, flushed to the disk (unless only a
@@ -25,24 +24,22 @@ import logging
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import msgpack
-import numpy as np
 
 from thanos_peer.agent import Memory
-from thanos_peer.block import AgentId, Block, StopWord
+from thanos_peer.block import AgentId
 from thanos_peer.durable import make_directory, whole_file
 from thanos_peer.errors import CheckpointError, StateInUseError
-from thanos_peer.phases import Arrays, Found, PhaseEnd
+from thanos_peer.storage.checkpoint_fields import VERSION, UnknownFormatError, agent_memory, by_name, fields_of
 from thanos_peer.topology import Topology
 
 log = logging.getLogger("thanos_peer")
 
 MAGIC = b"THANOSCK"
-VERSION = 5
 KEPT = 2
 _HEAD = len(MAGIC) + 4 + 32
 _ON_PURPOSE = "--fresh starts anew, on purpose"
@@ -190,20 +187,7 @@ class CheckpointStore:
 
     def _encode(self, memory: Memory) -> bytes:
         body: bytes = msgpack.packb(
-            [
-                self._topology.digest,
-                self._agent,
-                memory.k,
-                _packed(memory.arrays),
-                list(memory.stop),
-                [[b.k, b.numbers, b.shape, b.eta, list(b.stop), b.fallback, b.kind, b.to] for b in memory.said],
-                sorted(memory.fallbacks.items()),
-                memory.epoch,
-                sorted(memory.done),
-                [memory.phase, memory.began],
-                _packed_found(memory.found),
-                self._samples,
-            ]
+            {"digest": self._topology.digest, "agent": self._agent, "samples": self._samples} | fields_of(memory)
         )
         version = VERSION.to_bytes(4, "little")
         return MAGIC + version + hashlib.sha256(version + body).digest() + body
@@ -224,40 +208,24 @@ class CheckpointStore:
         version = int.from_bytes(raw, "little")
         if not is_intact:
             raise DamagedError("its content does not fit its checksum")
-        if version != VERSION:
+        try:
+            return self._decode(path, by_name(version, body))
+        except UnknownFormatError as error:
             raise CheckpointError(
-                f"{path} has format {version}, this version reads format {VERSION}; "
-                f"go on with the version that wrote it; {_ON_PURPOSE}"
-            )
-        return self._decode(path, msgpack.unpackb(body, use_list=False))
+                f"{path} {error}; go on with the version that wrote it; {_ON_PURPOSE}"
+            ) from error
 
-    def _decode(self, path: Path, fields: Any) -> Memory:
-        digest, agent, k, arrays, *rest = fields
+    def _decode(self, path: Path, named: dict[str, Any]) -> Memory:
+        digest, agent, samples = (named.pop(name, "") for name in ("digest", "agent", "samples"))
         if digest != self._topology.digest or agent != self._agent:
             raise CheckpointError(
                 f"{path} is of peer {agent} of the topology {digest[:16]}, this is peer {self._agent} of "
                 f"{self._topology.digest[:16]} ({self._topology.file}), which cannot go on from it: use the "
                 f"topology file it began with, or another directory with --state; {_ON_PURPOSE}"
             )
-        stop, said, fallbacks, epoch, done, (phase, began), found, samples = rest
+        memory = agent_memory(named)
         self._loaded = path, samples
-        blocks = [
-            Block(at, numbers, shape, eta, StopWord(*word), fallback, kind, to)
-            for at, numbers, shape, eta, word, fallback, kind, to in said
-        ]
-        return Memory(
-            k,
-            _unpacked(arrays),
-            StopWord(*stop),
-            tuple(blocks),
-            dict(fallbacks),
-            k,
-            epoch,
-            frozenset(done),
-            phase,
-            began,
-            _unpacked_found(found),
-        )
+        return memory
 
 
 def _set_aside(damaged: Iterable[Path]) -> None:
@@ -299,40 +267,6 @@ def _round_of(path: Path) -> int:
 def _epoch_of(path: Path) -> int:
     epoch = re.search(r"-e(\d+)-", path.name)
     return int(epoch[1]) if epoch else 0
-
-
-def _packed(arrays: Arrays) -> list[list[Any]]:
-    """Arrays with their shapes, bytes without."""
-    return [
-        [name, None, each]
-        if isinstance(each, bytes)
-        else [name, list(np.shape(each)), np.asarray(each, dtype="<f8").tobytes()]
-        for name, each in sorted(arrays.items())
-    ]
-
-
-def _unpacked(packed: Iterable[tuple[str, tuple[int, ...] | None, bytes]]) -> Arrays:
-    return {
-        name: raw
-        if shape is None
-        else np.frombuffer(raw, dtype="<f8").reshape(shape).astype(np.float64, copy=False)
-        for name, shape, raw in packed
-    }
-
-
-def _packed_found(found: Found) -> list[Any]:
-    named = {field.name: getattr(found, field.name) for field in fields(found)}
-    over, final = named.pop("over"), named.pop("final")
-    known = {name: np.asarray(each) for name, each in named.items() if each is not None}
-    return [[list(end) for end in over], None if final is None else _packed(dict(final)), _packed(dict(known))]
-
-
-def _unpacked_found(packed: Any) -> Found:
-    over, final, arrays = packed
-    known: dict[str, Any] = dict(_unpacked(arrays))
-    if final is not None:
-        known["final"] = _unpacked(final)
-    return Found(over=tuple(PhaseEnd(*end) for end in over), **known)
 
 
 def _cannot_save(path: Path, error: OSError) -> CheckpointError:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from thanos_peer.algorithm.methods import METHODS, MIXING, SETTINGS, SUMMING
-from thanos_peer.algorithm.regularizers import REGULARIZERS, is_smooth
+from thanos_peer.algorithm.regularizers import is_smooth
 from thanos_peer.block import AgentId
 from thanos_peer.errors import Mistake
 from thanos_peer.topology.graph import Graph, components
@@ -202,10 +202,7 @@ def method_mistakes(problem: Values, algorithm: Values, given: Collection[str]) 
 
 def own_code_mistakes(problem: Values, algorithm: Values, given: Collection[str]) -> Iterator[Mistake]:
     """Options go with what they are for; and what follows from the samples of sparse PCA is for sparse PCA."""
-    regularizer, objective = problem.get("regularizer"), problem.get("objective")
-    if problem.get("regularizer_options") and regularizer in REGULARIZERS:
-        allowed = f'leave it out with regularizer = "{regularizer}"'
-        yield Mistake("problem.regularizer_options", allowed, problem["regularizer_options"])
+    objective = problem.get("objective")
     if problem.get("objective_options") and "objective" in problem and objective is None:
         yield Mistake("problem.objective_options", "leave it out without objective", problem["objective_options"])
     if objective is not None:

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from thanos_peer.block import AgentId
 from thanos_peer.errors import MOST_SHOWN, DataFileError, Mistake, TopologyError
 from thanos_peer.topology import checks
+from thanos_peer.topology.code_names import option_mistakes
 from thanos_peer.topology.data import file_mistakes, read_start
 from thanos_peer.topology.graph import Graph
 from thanos_peer.topology.model import Topology
@@ -190,6 +191,7 @@ def _cross_mistakes(parts: _SoundParts) -> Iterator[Mistake]:
     """Checks between keys, run on whichever values are sound by themselves."""
     problem, algorithm, peers = parts.section("problem"), parts.section("algorithm"), parts.peers()
     yield from checks.problem_mistakes(problem)
+    yield from option_mistakes(problem)
     yield from checks.method_mistakes(problem, algorithm, parts.given("algorithm"))
     yield from checks.own_code_mistakes(problem, algorithm, parts.given("algorithm"))
     yield from checks.peer_mistakes(peers)

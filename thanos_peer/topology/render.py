@@ -1,7 +1,8 @@
 """A topology file as text: what `topology new` writes, with comments for its editors."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import tomlkit
 
@@ -30,6 +31,7 @@ class Draft:
     p: int = 3
     regularizer: str = "l1"
     mu: float = 0.1
+    regularizer_options: Mapping[str, Any] = field(default_factory=dict)
     samples: int = 320
     seed: int = 1
     method: str = "thanos"
@@ -58,6 +60,7 @@ def render(draft: Draft) -> str:
         _line(f"p = {draft.p}", "components"),
         _line(f'regularizer = "{draft.regularizer}"', f"r: {REGULARIZERS[draft.regularizer].words}"),
         *([] if is_smooth(draft.regularizer) else [_line(f"mu = {draft.mu!r}", "its weight")]),
+        *_lines_of_options(draft.regularizer_options),
         "",
         "[problem.data]",
         _line('kind = "synthetic"', 'or "files": then every peer has data = "FILE", a row per sample'),
@@ -120,6 +123,12 @@ def _preset(draft: Draft) -> list[str]:
 
 def _quote(text: str) -> str:
     return tomlkit.string(text).as_string()
+
+
+def _lines_of_options(options: Mapping[str, Any]) -> list[str]:
+    table = tomlkit.inline_table()
+    table.update(options)
+    return [f"regularizer_options = {table.as_string()}"] if options else []
 
 
 def _line(text: str, comment: str) -> str:

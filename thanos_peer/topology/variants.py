@@ -5,12 +5,12 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from thanos_peer.algorithm.methods import METHODS, SUMMING
+from thanos_peer.algorithm.methods import METHODS, SETTINGS, SUMMING
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology.model import Topology
 from thanos_peer.topology.sections import Problem
 
-OF_ONE_METHOD = ("preset", "beta", "step", "smoothing", "restarts", "mixings", "max_rounds", "tolerance")
+OF_ONE_METHOD = ("preset", *SETTINGS, "max_rounds", "tolerance")
 OF_THANOS: dict[str, Any] = {
     "beta": "auto",
     "step": {"rule": "bb", "first": "auto"},

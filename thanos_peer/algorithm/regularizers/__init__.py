@@ -2,12 +2,12 @@
 
 from typing import Final
 
+from thanos_peer.algorithm.regularizers.group_l21 import GroupL21
 from thanos_peer.algorithm.regularizers.l1 import L1
 from thanos_peer.algorithm.regularizers.l21 import L21
 from thanos_peer.algorithm.regularizers.none import Zero
 from thanos_peer.algorithm.regularizers.regularizer import (
     NamedRegularizer,
-    NamesNeededError,
     Regularizer,
     SmoothlyProxed,
     Subdifferentiable,
@@ -20,8 +20,8 @@ __all__ = [
     "L1",
     "L21",
     "REGULARIZERS",
+    "GroupL21",
     "NamedRegularizer",
-    "NamesNeededError",
     "Regularizer",
     "SmoothlyProxed",
     "Subdifferentiable",
@@ -35,6 +35,7 @@ __all__ = [
 REGULARIZERS: Final[dict[str, type[NamedRegularizer]]] = {
     "l1": L1,
     "l21": L21,
+    "group-l21": GroupL21,
     "none": Zero,
 }
 

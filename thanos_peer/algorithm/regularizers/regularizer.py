@@ -1,6 +1,6 @@
 """The non-smooth g_i of problem (1): value, prox (3), Lipschitz constant; the Moreau envelope (2)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
@@ -52,7 +52,7 @@ class NamedRegularizer(Regularizer, SmoothlyProxed, Subdifferentiable):
         is_zero: Whether it is g = 0: then the problem is smooth, and there is no weight.
         sees_rotations: Whether g(XQ) may differ from g(X) for an orthogonal Q that is no signed permutation.
         has_typical_sums: Whether the typical number of sums of the exact methods is known for its weights.
-        options: What stands in `problem.regularizer_options`: each key, and what it must be.
+        options: The keys that `problem.regularizer_options` must have, and what each must be.
     """
 
     weight: float
@@ -64,31 +64,18 @@ class NamedRegularizer(Regularizer, SmoothlyProxed, Subdifferentiable):
     options: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
-    def make(
-        cls,
-        weight: float,
-        options: Mapping[str, Any],  # noqa: ARG003 - most have none
-        *,
-        n: int,  # noqa: ARG003
-        features: Sequence[str] | None,  # noqa: ARG003
-    ) -> Self:
+    def make(cls, weight: float, options: Mapping[str, Any], *, n: int) -> Self:  # noqa: ARG003 - most have none
         """The regularizer of a topology file.
 
         Args:
             weight: Its weight.
-            options: A value for each key of `cls.options`.
+            options: A plain value for each key of `cls.options`.
             n: How many features there are.
-            features: What the data file calls them; None where that is not known.
 
         Raises:
-            NamesNeededError: The options name features, and the names are not known.
-            ValueError: The options cannot be used; says why.
+            ValueError: A value cannot be used; says which and why.
         """
         return cls(weight)
-
-
-class NamesNeededError(ValueError):
-    """Options that name features, where what features are called is not known."""
 
 
 def slope(g: Regularizer, n: int, p: int) -> float:
