@@ -46,7 +46,7 @@ class Summary:
     tolerance: float
     messages: int
     payload_bytes: int
-    has_converged: bool = False
+    has_converged: bool | None = None
     verdict: str = ""
     relative_to: str = "||A||^2"
     reference_residual: float | None = None
@@ -116,7 +116,7 @@ def summarize(
         epsilon=row.stationarity.epsilon,
         residual=residual,
         tolerance=topology.tolerance,
-        has_converged=bool(convergence.has_converged),
+        has_converged=convergence.has_converged,
         verdict=convergence.words,
         relative_to=measured.unit_in_words,
         messages=sum(rounds.values()) * topology.messages_per_round,
