@@ -319,6 +319,19 @@ def test_a_weight_that_leaves_nothing_explains_nothing(tmp_path, regularizer):
     assert (summary.nonzeros, summary.nonzero_rows, summary.sparse_variance_explained) == (0, 0, 0)
 
 
+@pytest.mark.parametrize(("mu", "is_better"), [(0.1, False), (0.2, True)])
+def test_an_answer_that_is_better_than_the_reference_says_so(tmp_path, mu, is_better):
+    draft = Draft("x", 3, [(0, 1), (1, 2)], "A test.", n=5, p=2, mu=mu, samples=60, method="gram")
+    text = render(draft).replace('{ kind = "leading" }', '{ kind = "random", seed = 1 }\nrestarts = 8')
+    (tmp_path / "net.toml").write_text(text)
+    instance = build(load(tmp_path / "net.toml"))
+    network, reference = StackedNetwork(instance), instance.solve_reference()
+    *_, last = run(network, instance, reference=reference)
+    summary = summarize(network, instance, last, seconds=0.0, reference=reference)
+    assert (summary.gap < -0.1) == is_better
+    assert summary.in_words().endswith(" (better than X*, which is not the global minimum)") == is_better
+
+
 def test_a_directory_that_holds_something_is_refused(tmp_path, finished):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match=r"exists already; choose another directory with --out, or remove it"):

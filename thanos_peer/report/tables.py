@@ -133,9 +133,12 @@ def _reference_rows(summary: Summary) -> list[TableRow]:
         "Residual of the reference X*": summary.reference_residual,
         "Distance to X*": summary.distance,
         "Distance to X*, aligned": summary.aligned_distance,
-        "Objective gap to X*": summary.gap,
     }
-    return [TableRow(label, f"{value:.3e}", value) for label, value in known.items() if value is not None]
+    rows = [TableRow(label, f"{value:.3e}", value) for label, value in known.items() if value is not None]
+    if summary.gap is not None:
+        gap = f"{summary.gap:.3e}{summary.words_on_gap()}"
+        rows.append(TableRow("Objective gap to X*", gap, summary.gap))
+    return rows
 
 
 def network_rows(run: Run) -> list[TableRow]:

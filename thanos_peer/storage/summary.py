@@ -14,6 +14,7 @@ from thanos_peer.simulate import Row, ending_of
 from thanos_peer.storage.outcome import Outcome
 
 FEASIBLE = 1e-9  # a sparse answer that is nearer to the manifold than this is what is judged
+ROUNDING = 1e-8  # of the objective: an answer that is below X* by less is as good
 OF_THE_LAST_ROW = ("objective", "feasibility", "consensus", "sigma", "distance", "aligned_distance", "gap")
 
 
@@ -94,8 +95,14 @@ class Summary:
         return [
             f"  reference X*        residual {self.reference_residual:.1e}{note}",
             f"  distance to X*      {self.distance:.3e}, after the best alignment {self.aligned_distance:.3e}",
-            f"  objective gap       {self.gap:+.3e}",
+            f"  objective gap       {self.gap:+.3e}{self.words_on_gap()}",
         ]
+
+    def words_on_gap(self) -> str:
+        """That the answer is better than X*, where it is: X* is a stationary point, as other answers are."""
+        if self.gap is None or self.gap >= -ROUNDING * abs(self.objective):
+            return ""
+        return " (better than X*, which is not the global minimum)"
 
 
 def summarize(
