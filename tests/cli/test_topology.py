@@ -251,9 +251,10 @@ def test_check_with_an_id_reads_only_that_peers_data_file(new, tmp_path):
     assert "peers[0].data = '0.npy'" in call("topology", "check", file, "--id", 0, code=3).stderr
 
 
-def test_check_refuses_an_id_that_no_peer_has(new):
+def test_check_and_status_refuse_an_id_that_no_peer_has(new):
     file = new("path", "-d", 3)
-    assert f"--id 3: {file} has the peers 0 to 2" in call("topology", "check", file, "--id", 3, code=3).stderr
+    for command in ("topology", "check"), ("status",):
+        assert f"--id 3: {file} has the peers 0 to 2" in call(*command, file, "--id", 3, code=3).stderr
 
 
 @pytest.mark.parametrize("command", [["topology", "check"], ["topology", "draw"], ["simulate"]])

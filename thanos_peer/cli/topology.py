@@ -9,6 +9,7 @@ import click
 from thanos_peer.algorithm.leading import Leading
 from thanos_peer.algorithm.methods import CHOICES, METHODS, SUMMING
 from thanos_peer.algorithm.regularizers import REGULARIZERS
+from thanos_peer.cli.ids import check_id
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
 from thanos_peer.errors import ConfigError
@@ -133,8 +134,8 @@ def check_command(file: Path, agent: int | None) -> None:
     the peer that lives on this host.
     """
     topology = load(file, data_of=None if agent is None else {agent}, may_lack_data=True)
-    if agent is not None and agent >= topology.d:
-        raise ConfigError(f"--id {agent}: {file} has the peers 0 to {topology.d - 1}")
+    if agent is not None:
+        check_id(topology, agent)
     for label, text in facts(topology).items():
         click.echo(f"{label:24}{text}")
     is_whole = topology.problem.data.kind == "synthetic" or all(peer.data for peer in topology.peers)
