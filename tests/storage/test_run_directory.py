@@ -332,6 +332,19 @@ def test_an_answer_that_is_better_than_the_reference_says_so(tmp_path, mu, is_be
     assert summary.in_words().endswith(" (better than X*, which is not the global minimum)") == is_better
 
 
+@pytest.mark.parametrize(("mu", "single"), [(1e-3, 0), (2.0, 2)])
+def test_components_of_a_single_feature_are_counted_with_a_word_on_mu(tmp_path, mu, single):
+    draft = Draft("x", 3, [(0, 1), (1, 2)], "A test.", n=6, p=2, mu=mu, samples=60, method="gram")
+    (tmp_path / "net.toml").write_text(render(draft))
+    instance = build(load(tmp_path / "net.toml"))
+    network = StackedNetwork(instance)
+    *_, last = run(network, instance)
+    words = summarize(network, instance, last, seconds=0.0).in_words()
+    assert (network.sparse[0] != 0).sum(axis=0).tolist().count(1) == single
+    assert ("; 2 of 2 components with a single feature: mu may be too large\n" in words) == bool(single)
+    assert ("mu may be" in words) == bool(single)
+
+
 def test_a_directory_that_holds_something_is_refused(tmp_path, finished):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match=r"exists already; choose another directory with --out, or remove it"):

@@ -120,7 +120,11 @@ def _summary_rows(summary: Summary) -> list[TableRow]:
     phases += "".join(f"; {name} was cut short by its max_rounds" for name in summary.phases_cut_short)
     return [
         *(TableRow(name, f"{share:.2%}", share) for name, share in variance.items() if share is not None),
-        TableRow("Non-zero loadings", f"{summary.nonzeros:,} of {summary.entries:,}", summary.nonzeros),
+        TableRow(
+            "Non-zero loadings",
+            f"{summary.nonzeros:,} of {summary.entries:,}{summary.words_on_mu()}",
+            summary.nonzeros,
+        ),
         TableRow("Features in use", f"{summary.nonzero_rows:,} of {summary.rows:,}", summary.nonzero_rows),
         *([TableRow("Rounds by phase", phases)] if len(summary.rounds_by_phase) > 1 else []),
         TableRow("Messages", f"{summary.messages:,}", summary.messages),

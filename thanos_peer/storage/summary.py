@@ -47,6 +47,7 @@ class Summary:
     tolerance: float
     messages: int
     payload_bytes: int
+    single_features: int = 0
     has_converged: bool | None = None
     verdict: str = ""
     relative_to: str = "||A||^2"
@@ -64,7 +65,7 @@ class Summary:
             f"  objective           {self.objective:.9g}",
             *self._words_on_variance(),
             f"  non-zeros           {self.nonzeros} of {self.entries}, in {self.nonzero_rows} of {self.rows} rows"
-            + ("" if self.nonzeros else ": mu is too large for this sigma"),
+            + self.words_on_mu(),
             f"  feasibility         {self.feasibility:.2e}  (mean of ||X_i'X_i - I||)",
             f"  consensus           {self.consensus:.2e}  (largest ||X_i - mean||)",
             f"  residual            {self.residual:.2e} of the non-smooth problem, relative to {self.relative_to}",
@@ -73,6 +74,15 @@ class Summary:
             f"  traffic             {self.messages:,} messages, {self.payload_bytes:,} bytes in them",
         ]
         return "\n".join(lines + self._words_on_reference())
+
+    def words_on_mu(self) -> str:
+        """What the zeros say of the weight of the regularizer; nothing where it looks right."""
+        if not self.nonzeros:
+            return ": mu is too large for this sigma"
+        if not self.single_features or self.rows == 1:
+            return ""
+        components = self.entries // self.rows
+        return f"; {self.single_features} of {components} components with a single feature: mu may be too large"
 
     def _words_on_phases(self) -> list[str]:
         if len(self.rounds_by_phase) < 2:
@@ -155,6 +165,7 @@ def _sparsity(sparse: Matrix) -> dict[str, int]:
         "entries": sparse.size,
         "nonzero_rows": int(np.count_nonzero(sparse.any(axis=1))),
         "rows": sparse.shape[0],
+        "single_features": int((np.count_nonzero(sparse, axis=0) == 1).sum()),
     }
 
 
