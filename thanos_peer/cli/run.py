@@ -252,6 +252,7 @@ def verify_command(
     interrupt.listen()
     with RunDirectory(out, topology, engine="network") as directory:
         directory.write_summary(run_network(launch, directory, interrupt))
+    interrupt.stop_listening()  # what follows does not look whether it is asked to end
     if interrupt.is_asked:
         sys.exit(interrupt.exit_code)
     compare_with_one_process(instance, directory.path)
