@@ -219,7 +219,7 @@ def test_wrong_options_are_refused_before_anything_is_written(tmp_path, options,
 def test_without_matplotlib_there_are_tables_and_a_word(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = call("compare", SMALL, "--methods", "gram", "--seeds", 1, "--out", tmp_path / "out")
-    assert "no figure: pictures need matplotlib; install it with" in result.stderr
+    assert "no figure: pictures need matplotlib: pip install" in result.stderr
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         *("compare.json", "runs", "runs.csv", "table.csv", "table.md"),
     }

@@ -295,7 +295,7 @@ def test_draw_writes_the_picture_that_was_asked_for(new, tmp_path):
 
 def test_draw_without_matplotlib_names_the_extra(new, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "thanos-peer[plots]" in call("topology", "draw", new(), code=3).stderr
+    assert "pip install '.[plots]' in a checkout" in call("topology", "draw", new(), code=3).stderr
 
 
 def test_an_output_that_cannot_be_written_is_exit_code_3(new):
