@@ -411,6 +411,7 @@ def test_a_fresh_start_after_a_stop_begins_anew(tmp_path):
     with running(topology, out, "--fresh") as processes:
         assert [process.wait(LATE) for process in processes] == [0, 0]
     assert "going on from round" not in said(out, 0)
+    assert re.search(r"--fresh removes \d checkpoints of this peer, the latest .*/run\.state/", said(out, 0))
     assert_same_bits(out, topology)
 
 

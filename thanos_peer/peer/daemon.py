@@ -270,7 +270,8 @@ def _forget(store: CheckpointStore | None, files: PeerFiles) -> None:
     """Remove what an earlier life has left, on purpose."""
     with contextlib.suppress(OSError):
         files.trajectory.unlink(missing_ok=True)
-    if store is not None:
+    if store is not None and (found := store.files()):
+        log.info("--fresh removes %d checkpoints of this peer, the latest %s", len(found), found[-1])
         store.clear()
 
 

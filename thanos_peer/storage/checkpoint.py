@@ -45,7 +45,7 @@ MAGIC = b"THANOSCK"
 VERSION = 5
 KEPT = 2
 _HEAD = len(MAGIC) + 4 + 32
-_ON_PURPOSE = "--fresh starts anew, on purpose"
+_FRESH = "--fresh removes this peer's checkpoints and begins anew"
 
 
 class DamagedError(Exception):
@@ -131,7 +131,7 @@ class CheckpointStore:
             raise CheckpointError(
                 f"no checkpoint of peer {self._agent} in {self.directory} is intact "
                 f"({', '.join(path.name for path in files)}); bring one back, or give the state up for lost "
-                f"with --restart-tracking; {_ON_PURPOSE}"
+                f"with --restart-tracking; {_FRESH}"
             )
         return None
 
@@ -153,7 +153,7 @@ class CheckpointStore:
         if self._loaded is not None and self._loaded[1] != samples:
             raise CheckpointError(
                 f"{self._loaded[0]} was made with other samples than those in {file}, which cannot go on from "
-                f"it: bring back the data file that this peer began with; {_ON_PURPOSE}, then at all peers"
+                f"it: bring back the data file that this peer began with; {_FRESH}, then at all peers"
             )
         self._samples = samples
 
@@ -227,7 +227,7 @@ class CheckpointStore:
         if version != VERSION:
             raise CheckpointError(
                 f"{path} has format {version}, this version reads format {VERSION}; "
-                f"go on with the version that wrote it; {_ON_PURPOSE}"
+                f"go on with the version that wrote it; {_FRESH}"
             )
         return self._decode(path, msgpack.unpackb(body, use_list=False))
 
@@ -237,7 +237,7 @@ class CheckpointStore:
             raise CheckpointError(
                 f"{path} is of peer {agent} of the topology {digest[:16]}, this is peer {self._agent} of "
                 f"{self._topology.digest[:16]} ({self._topology.file}), which cannot go on from it: use the "
-                f"topology file it began with, or another directory with --state; {_ON_PURPOSE}"
+                f"topology file it began with, or another directory with --state; {_FRESH}"
             )
         stop, said, fallbacks, epoch, done, (phase, began), found, samples = rest
         self._loaded = path, samples
