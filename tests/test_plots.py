@@ -96,7 +96,7 @@ def test_panels_are_drawn_for_curves_that_reach_zero(tmp_path):
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     require_matplotlib()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"pip install 'thanos-peer\[plots\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[plots\]' in a checkout"):
         require_matplotlib()
     with pytest.raises(ConfigError, match="pictures need matplotlib"):
         draw_topology(make_topology(), tmp_path / "net.svg")

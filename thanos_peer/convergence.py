@@ -15,7 +15,7 @@ STATIONARY = "stationary, not necessarily the global minimum"
 
 
 class Convergence(NamedTuple):
-    """What may be said of an answer, and whether it has converged; None where nothing is certified."""
+    """What may be said of an answer, and whether it has converged; None where nothing is certified or judged."""
 
     words: str
     has_converged: bool | None
@@ -43,7 +43,7 @@ def judge(
     tolerance = topology.tolerance
     if not tolerance:
         known = "" if residual is None else f"; residual {residual:.1e}"
-        return Convergence(f"not judged: no tolerance was set{known}", has_converged=False)
+        return Convergence(f"not judged: no tolerance was set{known}", has_converged=None)
     if residual is None and is_below_tolerance:
         return Convergence(
             f"not certified: every peer was below tolerance {tolerance:g} by its own rule", has_converged=None

@@ -27,7 +27,7 @@ FORMATS = (".png", ".svg", ".pdf")
 def require_matplotlib() -> None:
     """Complain at once, not after minutes of work, where there is no matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("pictures need matplotlib; install it with: pip install 'thanos-peer[plots]'")
+        raise ConfigError("pictures need matplotlib: pip install '.[plots]' in a checkout of thanos-peer")
 
 
 @dataclass(frozen=True)

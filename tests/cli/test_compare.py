@@ -54,7 +54,7 @@ def test_the_exact_methods_beside_thanos_and_the_centralised_ones(tmp_path):
     assert len(rows) == 2 * (3 + len(CENTRAL))
     for row in rows:
         if row["method"] in ("gram", "proximal"):
-            assert (row["ending"], row["has_same_zeros"]) == ("converged", "True")
+            assert (row["ending"], row["has_same_zeros"]) == ("at the best stationary point", "True")
             assert float(row["gap"]) < 1e-10
             assert float(row["residual"]) < 1e-9
             assert int(row["rounds_1e-8"]) <= int(row["rounds"])
@@ -62,7 +62,7 @@ def test_the_exact_methods_beside_thanos_and_the_centralised_ones(tmp_path):
             assert (row["rounds_1e-8"], row["messages_1e-8"]) == ("4", "16")
             assert row["payload_1e-8"] == row["payload"]
         if row["method"] == "thanos":
-            assert (row["ending"], row["rounds_1e-8"]) == ("not converged", "never")
+            assert (row["ending"], row["rounds_1e-8"]) == ("not stationary", "never")
         assert (row["payload"] == "") == (row["central"] == "True")
     assert {row["method"] for row in rows if row["central"] == "True"} == set(CENTRAL)
     assert [row["method"] for row in rows_of(out, "table.csv")][:3] == ["gram", "proximal", "thanos"]
@@ -138,8 +138,8 @@ def test_a_sweep_has_a_line_for_each_value_and_its_failures_are_counted(tmp_path
     result = call("compare", SMALL, *options, "--out", tmp_path / "out")
     assert "algorithm.step is no setting of gram, which runs without it" in result.stderr
     assert [(row["failed"], row["endings"]) for row in rows_of(tmp_path / "out", "table.csv")] == [
-        ("0", "2 converged"),
-        ("2", "2 not converged"),
+        ("0", "2 at the best stationary point"),
+        ("2", "2 not stationary"),
         ("2", "2 diverged"),
     ]
     assert "with step size 1e+06" in result.stdout
@@ -219,7 +219,7 @@ def test_wrong_options_are_refused_before_anything_is_written(tmp_path, options,
 def test_without_matplotlib_there_are_tables_and_a_word(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = call("compare", SMALL, "--methods", "gram", "--seeds", 1, "--out", tmp_path / "out")
-    assert "no figure: pictures need matplotlib; install it with" in result.stderr
+    assert "no figure: pictures need matplotlib: pip install" in result.stderr
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         *("compare.json", "runs", "runs.csv", "table.csv", "table.md"),
     }

@@ -53,5 +53,5 @@ def test_a_report_that_cannot_be_written_is_exit_code_3(run, tmp_path):
 
 def test_without_matplotlib_the_extra_is_named_and_nothing_is_made(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "pip install 'thanos-peer[plots]'" in call("report", run, code=3).stderr
+    assert "pip install '.[plots]' in a checkout" in call("report", run, code=3).stderr
     assert not (run / "report").exists()

@@ -54,7 +54,7 @@ def test_the_reference_adds_the_distance_to_it(new, tmp_path):
 def test_a_run_that_meets_its_tolerance_says_so(new, tmp_path):
     call("simulate", new("--tolerance", 0.05), "--out", tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["ending"] == "every agent was below the tolerance"
+    assert summary["ending"] == "every agent met the stopping rule of the method"
     assert summary["rounds"] < 3000
 
 

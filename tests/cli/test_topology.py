@@ -143,12 +143,13 @@ def test_check_says_what_each_method_that_suits_the_file_sends_in_all_its_phases
     facts = facts_of(new("path", "-d", 4, "--samples", 40))
     size = 3 * 2 * (264 + 8)  # over three edges: two whole numbers up, a word down
     steps, gram = 3 * (13 * 16 + 15 * 8), 3 * (21 * 16 + (15 + 21) * 8)
-    assert facts["proximal sends"] == (
-        f"{4 * 25:,} rounds, {size + 24 * steps:,} bytes: 24 sums of proximal, as is typical"
-    )
-    assert facts["gram sends"] == f"8 rounds, {size + gram:,} bytes: 1 sum of gram, as is typical"
+    assert facts["proximal sends"] == (f"{4 * 25:,} rounds, {size + 24 * steps:,} bytes: typically 24 sums")
+    assert facts["gram sends"] == f"8 rounds, {size + gram:,} bytes: typically 1 sum"
     each = 6 * 2 * 6 * 2 * 8  # X and D both ways
-    assert facts["thanos sends"] == f"at most 3,000 rounds, {3000 * each:,} bytes: {each:,} bytes a round"
+    assert facts["thanos sends"] == (
+        f"at most 3,000 rounds, {3000 * each:,} bytes: {each:,} bytes a round (used by this file)"
+    )
+    assert [label for label, said in facts.items() if "used by this file" in said] == ["thanos sends"]
     assert facts["proximal-tracking sends"].startswith("at most 100,008 rounds, ")
     assert {f"{name} sends" for name in (*SUMMING, *MIXING) if name != "destiny"} <= set(facts)
     assert "destiny sends" not in facts  # it is for problems without a regularizer
@@ -157,8 +158,8 @@ def test_check_says_what_each_method_that_suits_the_file_sends_in_all_its_phases
 def test_check_reckons_with_the_sums_for_the_start_which_gram_does_not_need(new):
     file = new("path", "-d", 3, "--n", 40, "--method", "auto")
     facts = facts_of(file)
-    assert facts["proximal sends"].endswith("7 sums of proximal, 15 of leading, as is typical")
-    assert "leading" not in facts["gram sends"]
+    assert facts["proximal sends"].endswith(": typically 7 sums after 15 sums that find the start")
+    assert facts["gram sends"].endswith(": typically 1 sum (used by this file)")
     network = StackedNetwork(build(load(file)))
     while not network.is_done:
         network.advance()
@@ -171,7 +172,7 @@ def test_check_says_what_methods_send_for_an_objective_of_ones_own(new):
     put(file, "p = 2", 'p = 2\nobjective = "some:Class"')
     put(file, '{ kind = "leading" }', '{ kind = "random", seed = 1 }')
     facts = facts_of(file)
-    assert facts["proximal sends"].endswith("21 sums of proximal, as is typical")
+    assert facts["proximal sends"].endswith(": typically 21 sums (used by this file)")
     assert "thanos sends" in facts
     assert "gram sends" not in facts
 
@@ -180,15 +181,17 @@ def test_check_says_what_methods_send_for_an_objective_of_ones_own(new):
 @pytest.mark.parametrize("mu", [0.1, 0.01])
 def test_check_says_up_to_which_n_the_gram_matrix_is_cheaper_and_auto_goes_by_it(new, p, mu):
     said = facts_of(new("path", "-d", 3, "--p", p, "--mu", mu, "--method", "auto"))["gram sends less"]
-    largest = int(re.search(r"^up to n = (\d+) with", said)[1])
+    largest = int(
+        re.search(r"^than proximal up to n = (\d+) \(up to n = \d+ if a gap of 1e-8 is enough\) with", said)[1]
+    )
     for n, method in ((largest, "gram"), (largest + 1, "proximal")):
         file = new("path", "-d", 3, "--n", n, "--p", p, "--mu", mu, "--method", "auto", name=f"{n}.toml")
         facts = facts_of(file)
         rounds = re.fullmatch(f"{method}, at most (\\d+) rounds, tolerance 0.001", facts["algorithm"])[1]
         assert facts["phases"].split(", ")[-1] == f"{method} up to {rounds}"
         assert (int(rounds) == 100_000) is (method == "proximal")
-        assert facts["gram sends less"].startswith(f"up to n = {largest} with p = {p}, ")
-        assert facts["gram sends less"].endswith(f'; method = "auto" takes {method}')
+        assert facts["gram sends less"].startswith(f"than proximal up to n = {largest} (")
+        assert facts["gram sends less"].endswith(f' with p = {p}; method = "auto" takes {method}')
         assert "Condition 1 asks for" not in facts  # which is of THANOS
 
 
@@ -213,10 +216,11 @@ def test_check_says_what_accuracy_is_left_by_numbers_rounded_on_their_way(new, m
 def test_gram_is_refused_where_one_message_would_be_too_large_and_auto_does_without(new):
     result = call("topology", "new", "ring", "--n", 2896, "--method", "gram", "--samples", 80, code=3)
     assert "algorithm.method = 'gram'" in result.stderr
-    assert 'must be "proximal", "auto" or another with n = 2,896' in result.stderr
+    assert 'must be "proximal", "auto" or another with n = 2896: gram is for n up to 2895, ' in result.stderr
+    assert "as one of its messages holds n(n+1)/2 numbers and would exceed 64 MiB" in result.stderr
     facts = facts_of(new("ring", "--n", 2896, "--p", 2, "--samples", 80, "--method", "auto"))
     assert facts["algorithm"].startswith("proximal, ")
-    assert "gram sends" not in facts
+    assert facts["gram sends"] == "refused: n is above 2895, and one message would exceed 64 MiB"
     allowed = new("ring", "--n", 2895, "--p", 2, "--samples", 80, "--method", "gram", name="less.toml")
     assert facts_of(allowed)["algorithm"].startswith("gram, ")
 
@@ -254,9 +258,10 @@ def test_check_with_an_id_reads_only_that_peers_data_file(new, tmp_path):
     assert "peers[0].data = '0.npy'" in call("topology", "check", file, "--id", 0, code=3).stderr
 
 
-def test_check_refuses_an_id_that_no_peer_has(new):
+def test_check_and_status_refuse_an_id_that_no_peer_has(new):
     file = new("path", "-d", 3)
-    assert f"--id 3: {file} has the peers 0 to 2" in call("topology", "check", file, "--id", 3, code=3).stderr
+    for command in ("topology", "check"), ("status",):
+        assert f"--id 3: {file} has the peers 0 to 2" in call(*command, file, "--id", 3, code=3).stderr
 
 
 @pytest.mark.parametrize("command", [["topology", "check"], ["topology", "draw"], ["simulate"]])
@@ -297,7 +302,7 @@ def test_draw_writes_the_picture_that_was_asked_for(new, tmp_path):
 
 def test_draw_without_matplotlib_names_the_extra(new, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "thanos-peer[plots]" in call("topology", "draw", new(), code=3).stderr
+    assert "pip install '.[plots]' in a checkout" in call("topology", "draw", new(), code=3).stderr
 
 
 def test_an_output_that_cannot_be_written_is_exit_code_3(new):

@@ -3,7 +3,7 @@
 from networks import make_topology
 
 from thanos_peer.compare.gaps import JudgedRun
-from thanos_peer.compare.records import CONVERGED, NOT_CONVERGED, Curve, Record
+from thanos_peer.compare.records import DONE, Curve, Record
 from thanos_peer.compare.trials import Contender, Trial
 
 TOPOLOGY = make_topology(d=4)
@@ -13,7 +13,7 @@ def trial(method="proximal", seed=1, *, is_central=False, **settings):
     return Trial(Contender(method, settings, is_central), seed, TOPOLOGY)
 
 
-def record(objective, *, ended=CONVERGED, words="", residual=1e-12, **others):
+def record(objective, *, ended=DONE, words="", residual=1e-12, **others):
     """A curve with a point per 10 rounds, of 100 bytes and a hundredth of a second each."""
     rounds = [10 * (at + 1) for at in range(len(objective))]
     payload, seconds = [100 * each for each in rounds], [each / 100 for each in rounds]
@@ -34,7 +34,6 @@ def wandering(seed=1):
         [-0.5, -0.96, -0.9],
         method="thanos",
         seed=seed,
-        ended=NOT_CONVERGED,
         words="too few rounds",
         residual=1e-3,
         has_same_zeros=False,

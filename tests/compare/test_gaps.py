@@ -3,8 +3,8 @@ import math
 import pytest
 from compare.runs_by_hand import record, result, trial, wandering
 
-from thanos_peer.compare.gaps import ANOTHER_POINT, Cost, JudgedRun, results
-from thanos_peer.compare.records import CONVERGED, DIVERGED, NOT_CONVERGED, Record, Yardstick
+from thanos_peer.compare.gaps import ANOTHER_POINT, BEST_POINT, NOT_STATIONARY, Cost, JudgedRun, results
+from thanos_peer.compare.records import DIVERGED, Record, Yardstick
 
 NEVER = Cost(math.inf, math.inf, math.inf, math.inf)
 
@@ -35,20 +35,23 @@ def test_a_centralised_method_sends_nothing():
 
 
 @pytest.mark.parametrize(
-    ("objective", "residual", "ended", "ending"),
+    ("objective", "residual", "ending"),
     [
-        (-1.0, 1e-11, CONVERGED, CONVERGED),
-        (-0.9, 1e-11, CONVERGED, ANOTHER_POINT),
-        (-0.9, 1e-7, NOT_CONVERGED, ANOTHER_POINT),
-        (-0.9, 1e-3, NOT_CONVERGED, NOT_CONVERGED),
-        (-1.0 + 1e-7, 1e-7, NOT_CONVERGED, NOT_CONVERGED),  # on its way to the same point
-        (-1.0 + 1e-9, 1e-12, CONVERGED, CONVERGED),
+        (-1.0, 1e-11, BEST_POINT),
+        (-1.0, 1.1e-9, BEST_POINT),  # whatever tolerance the method goes by
+        (-0.9, 1e-11, ANOTHER_POINT),
+        (-0.9, 3e-8, ANOTHER_POINT),
+        (-0.9, 1e-3, NOT_STATIONARY),
+        (-1.0, 1.1e-6, NOT_STATIONARY),
+        (-1.0, math.nan, NOT_STATIONARY),
+        (-1.0 + 1e-7, 1e-7, BEST_POINT),  # on its way to the same point
+        (-1.0 + 1e-9, 1e-12, BEST_POINT),
     ],
 )
-def test_a_stationary_point_that_is_not_the_best_one_is_named_and_no_failure(objective, residual, ended, ending):
-    run = result([objective], residual=residual, ended=ended)
+def test_a_stationary_point_that_is_not_the_best_one_is_named_and_no_failure(objective, residual, ending):
+    run = result([objective], residual=residual)
     assert run.ending == ending
-    assert run.has_failed == (ending == NOT_CONVERGED)
+    assert run.has_failed == (ending == NOT_STATIONARY)
 
 
 def test_the_best_of_a_problem_is_that_of_its_reference_and_of_the_ends_of_its_runs():

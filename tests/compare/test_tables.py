@@ -36,7 +36,12 @@ def rows_of(text):
 )
 def test_medians_and_spread_over_seeds(name, spread):
     (row,) = rows_of(table_csv(GOOD))
-    assert (row["method"], row["seeds"], row["failed"], row["endings"]) == ("proximal", "3", "0", "3 converged")
+    assert (row["method"], row["seeds"], row["failed"], row["endings"]) == (
+        "proximal",
+        "3",
+        "0",
+        "3 at the best stationary point",
+    )
     assert [row[f"{name}_{which}"] for which in SPREADS] == spread
 
 
@@ -44,7 +49,7 @@ def test_who_never_gets_there_counts_as_infinite():
     (row,) = rows_of(table_csv([GOOD[0], GOOD[1], JudgedRun(trial(seed=3), wandering().record, -1.0, 2.0)]))
     assert [row[f"rounds_1e-2_{which}"] for which in SPREADS] == ["30", "20", "never"]
     assert row["failed"] == "1"
-    assert row["endings"] == "2 converged, 1 not converged"
+    assert row["endings"] == "2 at the best stationary point, 1 not stationary"
 
 
 def test_a_row_per_run_with_a_column_for_each_setting_that_is_swept():
@@ -53,7 +58,11 @@ def test_a_row_per_run_with_a_column_for_each_setting_that_is_swept():
     )
     first, second = rows_of(runs_csv([GOOD[0], failed]))
     assert (first["method"], first["algorithm.beta"], first["seed"]) == ("proximal", "", "1")
-    assert (first["nonzeros"], first["has_same_zeros"], first["ending"]) == ("5", "True", "converged")
+    assert (first["nonzeros"], first["has_same_zeros"], first["ending"]) == (
+        "5",
+        "True",
+        "at the best stationary point",
+    )
     assert (first["rounds_1e-2"], first["payload_1e-2"], first["messages_1e-2"]) == ("20", "2000", "160")
     assert (second["algorithm.beta"], second["ending"], second["words"]) == ("0.3", "diverged", "agent 3")
     assert (second["gap"], second["rounds"], second["rounds_1e-2"]) == ("", "", "never")
@@ -69,10 +78,19 @@ def test_the_table_for_people():
     ]
     assert cells[5] == ["thanos", "1e-2", "0 of 2", "never", "never", "never", "never"]
     assert cells[-2:] == [
-        ["proximal", "3 converged", "0", "1.0e-12", "0", "5", "3 of 3"],
-        ["thanos", "2 not converged", "5.0e-02", "1.0e-03", "0", "5", "0 of 2"],
+        ["proximal", "3 at the best stationary point", "0", "1.0e-12", "0", "5", "3 of 3"],
+        ["thanos", "2 not stationary", "5.0e-02", "1.0e-03", "0", "5", "0 of 2"],
     ]
-    assert lines[-1] == "- thanos, not converged: too few rounds (seed 1, 2)"
+    assert lines[-1] == "- thanos, not stationary: too few rounds (seed 1, 2)"
+
+
+def test_the_rule_for_all_endings_stands_above_them_with_those_that_solve_a_smoothed_problem():
+    text = markdown([*GOOD, wandering()], ["head"])
+    rule = "not stationary if the residual, of the problem itself, is above 1e-6, whatever tolerance the method"
+    assert rule in text
+    assert "if the final gap is above 1e-8 and above 100 times the residual, " in text
+    assert "may stop by their own rule where they are not stationary: thanos.\n" in text
+    assert "smoothed" not in markdown(GOOD, ["head"])
 
 
 def test_unknown_numbers_are_left_out_of_a_spread():

@@ -111,7 +111,7 @@ def test_it_writes_what_simulate_writes_and_the_same_numbers(tmp_path):
     assert done["run"].stdout.splitlines()[1:-1] == done["simulate"].stdout.splitlines()[1:-1]
 
 
-def test_ctrl_c_stops_all_peers_and_keeps_the_results(endless, tmp_path):
+def test_ctrl_c_stops_all_peers_keeps_the_results_and_says_how_to_go_on(endless, tmp_path):
     launcher = launch(endless, tmp_path / "run", "--free-ports")
     with ended_afterwards(launcher):
         pids = peers_of(launcher, 4)
@@ -123,6 +123,10 @@ def test_ctrl_c_stops_all_peers_and_keeps_the_results(endless, tmp_path):
     assert "Traceback" not in stderr
     assert not any(map(is_alive, pids))
     assert (tmp_path / "run" / "summary.txt").exists()
+    words = re.search("start each peer I: thanos-peer (.*)", stderr)[1].replace("--id I", "--id 0")
+    peer = subprocess.Popen(command(*shlex.split(words)), stderr=subprocess.PIPE, text=True)
+    with ended_afterwards(peer):
+        assert any("going on from round" in line for line in peer.stderr)
 
 
 def test_ctrl_c_before_the_peers_have_begun_is_exit_code_130_too(endless, tmp_path):
@@ -186,6 +190,7 @@ def test_a_peer_that_fails_stops_the_run_and_is_named_with_the_end_of_its_log(en
     assert launcher.returncode == 3
     assert "peer 2 ended with exit code 3" in stderr
     assert "in use" in stderr
+    assert "`thanos-peer run --free-ports` takes free ports instead" in stderr
     assert "Traceback" not in stderr
     assert not processes_with(tmp_path / "run")
 

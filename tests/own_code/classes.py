@@ -7,6 +7,7 @@ from thanos_peer.launch.cluster import free_ports
 
 MODULE = '''
 import pathlib
+import time
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,17 @@ class Late(Quartic):
         self.calls += 1
         if self.calls > 5:
             raise RuntimeError("enough")
+        return super().gradient(X)
+
+
+class Waits(Quartic):
+    """Once the summary of a run is written, which one process begins after."""
+
+    def gradient(self, X):
+        marker = Path(__file__).with_name("waits")
+        if Path(__file__).with_name("out").joinpath("summary.json").exists() and not marker.exists():
+            marker.touch()
+            time.sleep(10)
         return super().gradient(X)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from own_code.classes import raw_with, write
-from processes import PATIENCE, command, ended_afterwards, said, start_peer
+from processes import PATIENCE, command, ended_afterwards, said, start_peer, wait_until
 
 from thanos_peer import load_result
 from thanos_peer.topology import load
@@ -34,7 +35,7 @@ def test_the_example_finds_the_planted_subspace_where_pca_does_not(tmp_path):
         cwd=EXAMPLES.parent,
     )
     assert done.returncode == 0, done.stderr
-    assert "every agent was below the tolerance" in done.stdout
+    assert "every agent met the stopping rule of the method" in done.stdout
     code = "import dual_pca, numpy, sys; numpy.save(sys.argv[1], dual_pca.planted_normals())"
     subprocess.run([sys.executable, "-c", code, tmp_path / "planted.npy"], cwd=EXAMPLES, check=True)
     planted = np.load(tmp_path / "planted.npy")
@@ -66,6 +67,19 @@ def test_a_network_with_own_code_has_the_bits_of_one_process(tmp_path):
     done = run("verify", file, "--quiet", "--allow-code", module, "--out", tmp_path / "out", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "same bits: the results of 4 peers, all after round 30" in done.stdout
+
+
+def test_ctrl_c_while_verify_runs_the_network_in_one_process_is_exit_code_130(tmp_path):
+    module, file = write(tmp_path, raw_with("mine:Waits"))
+    words = command("verify", file, "--quiet", "--allow-code", module, "--out", tmp_path / "out")
+    verifying = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    with ended_afterwards(verifying):
+        wait_until((tmp_path / "waits").exists, "one process has begun")
+        verifying.send_signal(signal.SIGINT)
+        stdout, stderr = verifying.communicate(timeout=60)
+    assert verifying.returncode == 130, stderr
+    assert "same bits" not in stdout
+    assert "Traceback" not in stderr
 
 
 def test_a_peer_whose_code_fails_says_so_and_its_neighbors_hear_of_it(tmp_path):

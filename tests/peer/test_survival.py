@@ -397,6 +397,7 @@ def test_the_same_command_after_the_end_says_that_it_is_finished_and_fresh_remov
     again = start_peer(topology, 1, out)
     assert again.wait(60) == 0
     assert "finished already, in round 30" in said(out, 1)
+    assert "to run again, take --fresh and another --out" in said(out, 1)
     fresh = start_peer(topology, 1, out, "--fresh")
     assert fresh.wait(60) == 3
     assert PeerFiles(out, topology, 1).result.read_bytes() == before
@@ -410,6 +411,7 @@ def test_a_fresh_start_after_a_stop_begins_anew(tmp_path):
     with running(topology, out, "--fresh") as processes:
         assert [process.wait(LATE) for process in processes] == [0, 0]
     assert "going on from round" not in said(out, 0)
+    assert re.search(r"--fresh removes \d checkpoints of this peer, the latest .*/run\.state/", said(out, 0))
     assert_same_bits(out, topology)
 
 

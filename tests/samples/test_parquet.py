@@ -82,4 +82,7 @@ def test_damaged_pages_are_a_data_file_error(tmp_path):
 def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "x.parquet").write_bytes(b"PAR1")
-    assert error_of(tmp_path / "x.parquet") == "needs the extra `parquet`: pip install 'thanos-peer[parquet]'"
+    assert (
+        error_of(tmp_path / "x.parquet")
+        == "needs the extra `parquet`: pip install '.[parquet]' in a checkout of thanos-peer"
+    )

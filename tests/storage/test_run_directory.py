@@ -178,7 +178,7 @@ def test_every_peer_has_its_share_of_the_summary_in_numbers(finished):
         assert facts["nonzero_rows"] == (sparse != 0).any(axis=1).sum()
         assert facts["objective"] == finished.summary.objective
         assert facts["residual"] == finished.summary.residual
-        assert facts["has_converged"] is False
+        assert facts["has_converged"] is None
         assert (facts["id"], facts["round"], facts["is_done"]) == (i, ROUNDS, True)
         assert facts["messages_sent"] == ROUNDS * 2  # neighbors
 
@@ -222,7 +222,7 @@ def test_the_summary_in_numbers_can_be_checked(finished):
     assert summary["ending"] == "the maximum number of rounds was reached"
     assert summary["sigma"] == SIGMA
     assert summary["residual"] == pytest.approx(residual_of(U @ Vt, A, finished.topology.problem.regularizer))
-    assert (summary["tolerance"], summary["has_converged"]) == (0.0, False)
+    assert (summary["tolerance"], summary["has_converged"]) == (0.0, None)
     assert summary["reference_residual"] == finished.reference.residual
     last = finished.rows[-1]
     for name in ("objective", "feasibility", "consensus", "distance", "aligned_distance", "gap"):
@@ -289,7 +289,7 @@ def test_a_run_that_has_settled_on_the_smoothed_problem_has_not_converged(tmp_pa
     network = StackedNetwork(instance)
     *_, last = run(network, instance, every=10**6)
     summary = summarize(network, instance, last, seconds=0.0)
-    assert summary.ending == "every agent was below the tolerance"
+    assert summary.ending == "every agent met the stopping rule of the method"
     assert summary.residual > 1e-4
     assert not summary.has_converged
     assert summary.verdict == (
@@ -317,6 +317,32 @@ def test_a_weight_that_leaves_nothing_explains_nothing(tmp_path, regularizer):
     network = StackedNetwork(instance)
     summary = summarize(network, instance, next(run(network, instance)), seconds=0.0)
     assert (summary.nonzeros, summary.nonzero_rows, summary.sparse_variance_explained) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("mu", "is_better"), [(0.1, False), (0.2, True)])
+def test_an_answer_that_is_better_than_the_reference_says_so(tmp_path, mu, is_better):
+    draft = Draft("x", 3, [(0, 1), (1, 2)], "A test.", n=5, p=2, mu=mu, samples=60, method="gram")
+    text = render(draft).replace('{ kind = "leading" }', '{ kind = "random", seed = 1 }\nrestarts = 8')
+    (tmp_path / "net.toml").write_text(text)
+    instance = build(load(tmp_path / "net.toml"))
+    network, reference = StackedNetwork(instance), instance.solve_reference()
+    *_, last = run(network, instance, reference=reference)
+    summary = summarize(network, instance, last, seconds=0.0, reference=reference)
+    assert (summary.gap < -0.1) == is_better
+    assert summary.in_words().endswith(" (better than X*, which is not the global minimum)") == is_better
+
+
+@pytest.mark.parametrize(("mu", "single"), [(1e-3, 0), (2.0, 2)])
+def test_components_of_a_single_feature_are_counted_with_a_word_on_mu(tmp_path, mu, single):
+    draft = Draft("x", 3, [(0, 1), (1, 2)], "A test.", n=6, p=2, mu=mu, samples=60, method="gram")
+    (tmp_path / "net.toml").write_text(render(draft))
+    instance = build(load(tmp_path / "net.toml"))
+    network = StackedNetwork(instance)
+    *_, last = run(network, instance)
+    words = summarize(network, instance, last, seconds=0.0).in_words()
+    assert (network.sparse[0] != 0).sum(axis=0).tolist().count(1) == single
+    assert ("; 2 of 2 components with a single feature: mu may be too large\n" in words) == bool(single)
+    assert ("mu may be" in words) == bool(single)
 
 
 def test_a_directory_that_holds_something_is_refused(tmp_path, finished):

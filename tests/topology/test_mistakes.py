@@ -305,6 +305,7 @@ def test_missing_smoothing_is_explained():
     line = only_mistake(put(raw_topology(), "algorithm.smoothing", GONE))
     assert line.startswith("algorithm.smoothing: is missing: ")
     assert 'rule = "constant" with sigma, or rule = "decreasing" with sigma0 and exponent' in line
+    assert 'or set algorithm.preset = "paper"' in line
 
 
 def test_an_unknown_preset_is_the_only_mistake_of_a_file_that_leaves_the_rest_to_it():

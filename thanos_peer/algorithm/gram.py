@@ -9,6 +9,7 @@ agent waits for long without word of it, what it has is in its checkpoints, and 
 holds AA', because an agent that checks it may have been restarted.
 """
 
+import math
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -25,7 +26,7 @@ from thanos_peer.algorithm.solving import GOES_ON, Solving, rank
 from thanos_peer.block import Matrix, bytes_each
 
 WORK = 4_000_000_000  # of one sum: about a second
-LARGEST_FRAME = 2**26  # bytes, of A_iA_i' on its way up
+LARGEST_FRAME = 2**26  # bytes, of A_iA_i' on its way up: n(n+1)/2 numbers, which are to be worked on in seconds
 
 
 def evaluations_per_sum(n: int, p: int) -> int:
@@ -61,6 +62,7 @@ class Gram(Solving):
 
     is_for_pca = True
     finds_start = True
+    largest_n = (math.isqrt(8 * (LARGEST_FRAME // bytes_each("int128")) + 1) - 1) // 2
 
     def __init__(self, setup: Setup) -> None:
         assert setup.bound is not None, "it is for sparse PCA"  # noqa: S101
@@ -84,11 +86,6 @@ class Gram(Solving):
         assert is_pca, "checked when the file was loaded"  # noqa: S101
         half = n * (n + 1) // 2
         return Layout("int128", half, 3 + n * p + half, up_later=0)
-
-    @staticmethod
-    def fits(n: int) -> bool:
-        """Whether A_iA_i' can be sent in one piece, and be worked on in seconds."""
-        return n * (n + 1) // 2 * bytes_each("int128") <= LARGEST_FRAME
 
     @staticmethod
     def typical_sums(p: int, mu: float | None, digits: int, restarts: int) -> int:  # noqa: ARG004

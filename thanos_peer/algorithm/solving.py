@@ -49,11 +49,6 @@ class Solving(Traits, Pooled, Protocol):
         return allowed
 
     @staticmethod
-    def fits(n: int) -> bool:  # noqa: ARG004
-        """Whether it is for so many features."""
-        return True
-
-    @staticmethod
     def typical_sums(p: int, mu: float | None, digits: int, restarts: int) -> int:
         """How many sums to reckon with, for a residual of so many digits.
 

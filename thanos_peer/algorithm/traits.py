@@ -1,5 +1,6 @@
 """What the rest of the program asks a class of the table in `methods.py`, whichever method it is."""
 
+import math
 from typing import ClassVar, Protocol
 
 
@@ -12,6 +13,7 @@ class Traits(Protocol):
         is_for_pca: Whether it is for sparse PCA only.
         smooths: Whether it minimises something smoother than a problem with a regularizer.
         needs_samples: Whether agents keep all their samples for it (`Setup.samples`); it is for sparse PCA then.
+        largest_n: For how many features it is at the most.
         default_tolerance: Below which residual it is done where the file does not say; 0 for never.
         default_rounds: After how many rounds it ends at the latest where the file does not say.
     """
@@ -21,5 +23,6 @@ class Traits(Protocol):
     is_for_pca: ClassVar[bool] = False
     smooths: ClassVar[bool] = False
     needs_samples: ClassVar[bool] = False
+    largest_n: ClassVar[float] = math.inf
     default_tolerance: ClassVar[float] = 0.0
     default_rounds: ClassVar[int] = 3000

@@ -119,13 +119,21 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
     seconds = time.monotonic() - began
     if interrupt.is_asked and not has_outcome(directory.path, topology):
         click.echo(f"stopped before every peer had a result; what there is lies in {directory.path}/", err=True)
+        _say_how_to_go_on(cluster)
         sys.exit(interrupt.exit_code)
     outcome = load_outcome(directory.path, topology)
+    if not outcome.is_done:
+        _say_how_to_go_on(cluster)
     reference = launch.reference(outcome)
     last = measure(outcome, launch.instance, reference)
     if outcome.is_done and (row is None or last.round > row.round):  # not of different rounds
         directory.append(last)
     return summarize(outcome, launch.instance, last, seconds=seconds, reference=reference)
+
+
+def _say_how_to_go_on(cluster: Cluster) -> None:
+    if command := cluster.command_to_go_on():
+        click.echo(f"to go on from what the peers have saved, start each peer I: {command}", err=True)
 
 
 def _show_phase(cluster: Cluster, progress: Progress, topology: Topology) -> None:
@@ -244,6 +252,7 @@ def verify_command(
     interrupt.listen()
     with RunDirectory(out, topology, engine="network") as directory:
         directory.write_summary(run_network(launch, directory, interrupt))
+    interrupt.stop_listening()  # what follows does not look whether it is asked to end
     if interrupt.is_asked:
         sys.exit(interrupt.exit_code)
     compare_with_one_process(instance, directory.path)

@@ -51,6 +51,11 @@ class Interrupt:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._hear)
 
+    def stop_listening(self) -> None:
+        """Give both signals back: Ctrl-C is a KeyboardInterrupt again."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
     def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if self.is_asked:
             words = f"interrupted again, ending at once; what there is lies in {self._directory}/"

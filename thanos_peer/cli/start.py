@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from thanos_peer.cli.ids import check_id
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
 from thanos_peer.errors import ConfigError
@@ -150,7 +151,11 @@ LET_PEERS_RUN = click.option(  # no variable: what is allowed on this host is no
 )
 @SURVIVE
 @ALLOW_CODE
-@click.option("--fresh", is_flag=True, help="Begin anew: remove this peer's checkpoints first.")
+@click.option(
+    "--fresh",
+    is_flag=True,
+    help="Begin anew: remove this peer's checkpoints first. A finished result stays: give another --out then.",
+)
 @click.option(
     "--restart-tracking",
     is_flag=True,
@@ -196,8 +201,7 @@ def start_command(
         raise ConfigError("which peer is this? give --id, or set THANOS_PEER_ID")
     own_data = {} if data is None else {agent: data}
     topology = load(file, data_of={agent}, own_data=own_data, reads_data=False, allowed_code=allowed_code)
-    if agent >= topology.d:
-        raise ConfigError(f"--id {agent}: {file} has the peers 0 to {topology.d - 1}")
+    check_id(topology, agent)
     check_allowed(topology)
     set_up_logging(agent, level=log_level, as_json=log_json)
     options = PeerOptions(

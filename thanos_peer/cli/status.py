@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from thanos_peer.cli.ids import check_id
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.peer.status import PeerStatus, ask, local_address
 from thanos_peer.topology import load
@@ -29,6 +30,8 @@ def status_command(targets: tuple[str, ...], agents: tuple[int, ...], timeout: f
             asked.append((target, target))
             continue
         topology = load(target, data_of=())
+        for agent in agents:
+            check_id(topology, agent)
         chosen = agents or range(topology.d)
         asked += [(f"peer {i}", local_address(topology, i)) for i in chosen]
     answers = ask([address for _, address in asked], timeout=timeout)

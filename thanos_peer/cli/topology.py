@@ -9,6 +9,7 @@ import click
 from thanos_peer.algorithm.leading import Leading
 from thanos_peer.algorithm.methods import CHOICES, METHODS, SUMMING
 from thanos_peer.algorithm.regularizers import REGULARIZERS
+from thanos_peer.cli.ids import check_id
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
 from thanos_peer.errors import ConfigError
@@ -96,12 +97,12 @@ def _read_options(context: click.Context, parameter: click.Parameter, lines: tup
     "--rounds",
     "max_rounds",
     type=click.IntRange(min=1),
-    help="At most.  [default: 3000 of thanos, else as many as it takes]",
+    help="At most, of the method.  [default: 100000 of the exact methods, 3000 of the others]",
 )
 @click.option(
     "--tolerance",
     type=FiniteFloat(min=0),
-    help="Of the residual; 0 runs all rounds.  [default: 1e-6 of thanos, else what the method reaches]",
+    help="Of the residual; 0 runs all rounds.  [default: 1e-6 of thanos and destiny, else that of the method]",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Host in the addresses.")
 @click.option(
@@ -151,8 +152,8 @@ def check_command(file: Path, agent: int | None) -> None:
     the peer that lives on this host.
     """
     topology = load(file, data_of=None if agent is None else {agent}, may_lack_data=True)
-    if agent is not None and agent >= topology.d:
-        raise ConfigError(f"--id {agent}: {file} has the peers 0 to {topology.d - 1}")
+    if agent is not None:
+        check_id(topology, agent)
     for label, text in facts(topology).items():
         click.echo(f"{label:24}{text}")
     is_whole = topology.problem.data.kind == "synthetic" or all(peer.data for peer in topology.peers)
@@ -222,7 +223,9 @@ def _precision(topology: Topology) -> dict[str, str]:
 def predictions(topology: Topology) -> dict[str, str]:
     """What each method that suits the file sends in all its phases, and up to which n gram is the cheaper way."""
     lines = {
-        f"{name} sends": _sent_by(with_method(topology, name)) for name in METHODS if suits(topology.problem, name)
+        f"{name} sends": _sent_by(with_method(topology, name)) + " (used by this file)" * (name == topology.method)
+        for name in METHODS
+        if suits(topology.problem, name)
     }
     if topology.problem.objective is not None:
         return lines
@@ -230,13 +233,15 @@ def predictions(topology: Topology) -> dict[str, str]:
     digits = digits_of(algorithm)
     to_end, to_gap = (largest_n_for_gram(problem, algorithm, each) for each in (digits, min(digits, OF_A_GAP)))
     return lines | {
-        "gram sends less": f"up to n = {to_end} with p = {problem.p}, to a gap of 1e-8 up to n = {to_gap}; "
-        f'method = "auto" takes {cheaper_method(problem, algorithm, digits)}'
+        "gram sends less": f"than proximal up to n = {to_end} (up to n = {to_gap} if a gap of 1e-8 is enough) "
+        f'with p = {problem.p}; method = "auto" takes {cheaper_method(problem, algorithm, digits)}'
     }
 
 
 def _sent_by(topology: Topology) -> str:
     """Rounds and bytes of all phases, and what they rest on."""
+    if topology.problem.n > (most := METHODS[topology.method].largest_n):
+        return f"refused: n is above {most}, and one message would exceed 64 MiB"
     plan, rounds_each = outline(topology), topology.graph.tree.rounds
     main = plan.phases[plan.main]
     expected = {phase.name: phase.most for phase in plan.phases}
@@ -245,14 +250,14 @@ def _sent_by(topology: Topology) -> str:
     if is_typical:
         sums = typical_sums(topology.method, topology.problem, topology.algorithm, digits_of(topology.algorithm))
         expected[main.name] = min(main.most, sums * rounds_each)
-        basis = f"{sums} sum{'s' * (sums > 1)} of {topology.method}"
+        basis = f"typically {sums} sum{'s' * (sums > 1)}"
     if "leading" in expected:
         start = Leading.typical_sums(topology.problem.n, topology.problem.p)
         expected["leading"] = min(expected["leading"], start * rounds_each)
-        basis += f", {start} of leading"
+        basis += f" after {start} sums that find the start"
     payload = sum(phase.payload(expected[phase.name]) for phase in plan.phases)
     about = "" if is_typical else "at most "
-    return f"{about}{sum(expected.values()):,} rounds, {payload:,} bytes: {basis}{', as is typical' * is_typical}"
+    return f"{about}{sum(expected.values()):,} rounds, {payload:,} bytes: {basis}"
 
 
 def _rounds_of(phase: Phase) -> str:

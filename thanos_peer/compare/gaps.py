@@ -8,13 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from thanos_peer.block import Matrix
-from thanos_peer.compare.records import NOT_CONVERGED, Record, Yardstick
+from thanos_peer.compare.records import Record, Yardstick
 from thanos_peer.compare.trials import Trial
 
 GAPS = (1e-2, 1e-4, 1e-8)
 STATIONARY = 1e-6  # a residual below is small; and so is a gap that is not a hundred times as large
 FACTOR = 100.0
+BEST_POINT = "at the best stationary point"
 ANOTHER_POINT = "at another stationary point"
+NOT_STATIONARY = "not stationary"
 
 
 class Cost(NamedTuple):
@@ -67,17 +69,18 @@ class JudgedRun:
 
     @property
     def ending(self) -> str:
-        """How it ended; a stationary point that is not the best one is no failure, but not the best one."""
+        """How it ended: by residual and gap alone, whatever tolerance the method itself goes by."""
         gap, residual = self.final_gap, self.record.residual
         if gap is None or residual is None or self.record.has_failed:
             return self.record.ended
-        is_elsewhere = residual <= STATIONARY and gap > max(GAPS[-1], FACTOR * residual)
-        return ANOTHER_POINT if is_elsewhere else self.record.ended
+        if not residual <= STATIONARY:
+            return NOT_STATIONARY
+        return ANOTHER_POINT if gap > max(GAPS[-1], FACTOR * residual) else BEST_POINT
 
     @property
     def has_failed(self) -> bool:
         """Whether it did not get to any stationary point."""
-        return self.record.has_failed or self.ending == NOT_CONVERGED
+        return self.record.has_failed or self.ending == NOT_STATIONARY
 
 
 def results(

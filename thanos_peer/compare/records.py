@@ -10,7 +10,7 @@ from thanos_peer.compare.trials import Trial
 from thanos_peer.durable import make_directory, whole_file
 from thanos_peer.errors import ConfigError, DataFileError
 
-CONVERGED, NOT_CONVERGED, DIVERGED, ERROR = "converged", "not converged", "diverged", "error"
+DONE, DIVERGED, ERROR = "done", "diverged", "error"
 FAILURES = (DIVERGED, ERROR)
 MANIFEST = "compare.json"
 
@@ -39,7 +39,7 @@ class Record:
     Attributes:
         digest: Of what ran.
         ended: How: one of the words above.
-        words: Of the error, if there was one.
+        words: Of the error, if there was one; else why it stopped.
         seconds: Of the whole run.
         messages_per_round: Of all agents.
         rounds: Of all phases.

@@ -10,14 +10,14 @@ import numpy as np
 from thanos_peer.algorithm.central import CENTRAL
 from thanos_peer.algorithm.stiefel import infeasibility, polar
 from thanos_peer.block import Matrix
-from thanos_peer.compare.records import CONVERGED, DIVERGED, ERROR, NOT_CONVERGED, Curve, Record, Yardstick
+from thanos_peer.compare.records import DIVERGED, DONE, ERROR, Curve, Record, Yardstick
 from thanos_peer.compare.trials import Trial
 from thanos_peer.errors import DivergenceError, ThanosPeerError
 from thanos_peer.phases import Plan
 from thanos_peer.problem import Instance, build
-from thanos_peer.simulate import StackedNetwork, measure
+from thanos_peer.simulate import EndReason, StackedNetwork, measure
 from thanos_peer.storage.outcome import Outcome
-from thanos_peer.storage.summary import FEASIBLE, Summary, summarize
+from thanos_peer.storage.summary import FEASIBLE, summarize
 
 CENTRAL_ITERATIONS = 3000
 CENTRAL_TOLERANCE = 1e-10  # of the certified residual
@@ -105,8 +105,8 @@ def finished(network: Outcome, instance: Instance, trace: Trace, seconds: float)
     is_zero = network.sparse == 0
     return Record(
         instance.topology.digest,
-        CONVERGED if summary.has_converged else NOT_CONVERGED,
-        "" if summary.has_converged else _why(summary),
+        DONE,
+        summary.ending,
         seconds,
         instance.topology.messages_per_round,
         sum(summary.rounds_by_phase.values()),
@@ -119,13 +119,6 @@ def finished(network: Outcome, instance: Instance, trace: Trace, seconds: float)
         bool((is_zero == is_zero[0]).all()),
         trace.curve(instance.plan(0), summary.rounds_by_phase),
     )
-
-
-def _why(summary: Summary) -> str:
-    if not summary.tolerance:
-        return f"{summary.ending}; no tolerance was set"
-    is_above = summary.residual > summary.tolerance
-    return summary.ending + (f"; the residual is above the tolerance {summary.tolerance:g}" if is_above else "")
 
 
 def centralise(trial: Trial, judge: Instance, on_round: OnRound) -> Record:
@@ -145,11 +138,11 @@ def centralise(trial: Trial, judge: Instance, on_round: OnRound) -> Record:
             residual = judge.residual(X if infeasibility(X) < FEASIBLE else polar(X))
         if residual <= CENTRAL_TOLERANCE or k == most:
             break
-    has_converged = residual <= CENTRAL_TOLERANCE
+    is_below = residual <= CENTRAL_TOLERANCE
     return Record(
         trial.digest,
-        CONVERGED if has_converged else NOT_CONVERGED,
-        "" if has_converged else f"after {most} iterations the residual is above {CENTRAL_TOLERANCE:g}",
+        DONE,
+        f"its residual was below {CENTRAL_TOLERANCE:g}" if is_below else EndReason.MAX_ROUNDS.value,
         seconds,
         rounds=k,
         residual=residual,

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thanos_peer.compare.gaps import GAPS, Cost, JudgedRun
+from thanos_peer.compare.gaps import (
+    ANOTHER_POINT,
+    BEST_POINT,
+    FACTOR,
+    GAPS,
+    NOT_STATIONARY,
+    STATIONARY,
+    Cost,
+    JudgedRun,
+)
 from thanos_peer.compare.trials import Contender, spell
 
 SPREADS = ("median", "min", "max")
@@ -125,6 +134,7 @@ def markdown(results: Sequence[JudgedRun], head: Sequence[str]) -> str:
     blocks = [
         "\n".join(head),
         _markdown(("method", "gap below", "seeds", "rounds", "messages", "bytes", "seconds"), _cost_rows(found)),
+        _legend(results),
         _markdown(
             ("method", "ended", "final gap", "residual", "feasibility", "non-zeros", "same zeros"),
             map(_end_row, found),
@@ -132,6 +142,21 @@ def markdown(results: Sequence[JudgedRun], head: Sequence[str]) -> str:
         *_words(found),
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _legend(results: Sequence[JudgedRun]) -> str:
+    """By which rule the second table says how runs ended: one for all methods."""
+    smoothing = dict.fromkeys(result.trial.contender.method for result in results if result.trial.smooths)
+    note = (
+        f" These minimise a smoothed problem, and may stop by their own rule where they are {NOT_STATIONARY}: "
+        f"{', '.join(smoothing)}."
+    )
+    return (
+        f"Ended: {NOT_STATIONARY} if the residual, of the problem itself, is above {spell_gap(STATIONARY)}, "
+        f"whatever tolerance the method goes by. Else {ANOTHER_POINT} if the final gap is above "
+        f"{spell_gap(GAPS[-1])} and above {FACTOR:g} times the residual, and {BEST_POINT} if not."
+        + (note if smoothing else "")
+    )
 
 
 def _cost_rows(found: Iterable[Line]) -> Iterable[list[str]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from thanos_peer.algorithm.central import CENTRAL
+from thanos_peer.algorithm.central import CENTRAL, SMOOTHING
 from thanos_peer.algorithm.methods import METHODS, SETTINGS
 from thanos_peer.errors import ConfigError, TopologyError
 from thanos_peer.topology import Topology, load
@@ -78,6 +78,14 @@ class Trial:
     def problem(self) -> str:
         """Trials with the same problem have the same text here."""
         return spell({"seed": self.seed, **self.contender.problem})
+
+    @property
+    def smooths(self) -> bool:
+        """Whether it minimises something smoother than the problem."""
+        method = self.contender.method
+        known = METHODS.get(method, METHODS[JUDGE])  # "auto" takes an exact method
+        smooths = method in SMOOTHING if self.contender.is_central else known.smooths
+        return smooths and not self.topology.problem.is_smooth
 
 
 @dataclass(frozen=True)

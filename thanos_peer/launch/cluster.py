@@ -204,11 +204,13 @@ class Cluster:
                     agent=i,
                     exit_code=code if code > 0 else 128 - code,
                     log_tail=lines[-LAST_LINES:],
-                    go_on=self._command_to_go_on() if self._lasts and self._survive != "nothing" else "",
+                    go_on=self.command_to_go_on(),
                 )
 
-    def _command_to_go_on(self) -> str:
-        """For any peer, which stands there as I."""
+    def command_to_go_on(self) -> str:
+        """For any peer, which stands there as I; empty where nothing is kept to go on from."""
+        if not self._lasts or self._survive == "nothing":
+            return ""
         words = ["thanos-peer", "start", "--id", "I", "--topology", str(self._topology.file)]
         words += ["--out", str(self._out), "--state", str(self.state)]
         if self._topology.has_keys and self._secrets != secret_directory(self._topology.file):

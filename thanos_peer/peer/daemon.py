@@ -176,7 +176,11 @@ class _Life:
     def _say_finished(self, finished: int, reason: str) -> int:
         """Say that there is nothing to do, also to neighbors that do not know it yet."""
         result = self.files.result
-        log.info("finished already, in round %d; results in %s; --fresh begins anew", finished, result)
+        log.info(
+            "finished already, in round %d; results in %s; to run again, take --fresh and another --out",
+            finished,
+            result,
+        )
         self._notify_neighbors(Bye(self.files.finished_after, reason), self.files.finished_epoch)
         return 0
 
@@ -266,7 +270,8 @@ def _forget(store: CheckpointStore | None, files: PeerFiles) -> None:
     """Remove what an earlier life has left, on purpose."""
     with contextlib.suppress(OSError):
         files.trajectory.unlink(missing_ok=True)
-    if store is not None:
+    if store is not None and (found := store.files()):
+        log.info("--fresh removes %d checkpoints of this peer, the latest %s", len(found), found[-1])
         store.clear()
 
 

@@ -53,7 +53,7 @@ class PeerFacts:
     objective: float | None = None
     feasibility: float | None = None
     residual: float | None = None
-    has_converged: bool | None = False
+    has_converged: bool | None = None
     verdict: str | None = None
     explained_variance: float | None = None
     sparse_explained_variance: float | None = None

@@ -120,7 +120,11 @@ def _summary_rows(summary: Summary) -> list[TableRow]:
     phases += "".join(f"; {name} was cut short by its max_rounds" for name in summary.phases_cut_short)
     return [
         *(TableRow(name, f"{share:.2%}", share) for name, share in variance.items() if share is not None),
-        TableRow("Non-zero loadings", f"{summary.nonzeros:,} of {summary.entries:,}", summary.nonzeros),
+        TableRow(
+            "Non-zero loadings",
+            f"{summary.nonzeros:,} of {summary.entries:,}{summary.words_on_mu()}",
+            summary.nonzeros,
+        ),
         TableRow("Features in use", f"{summary.nonzero_rows:,} of {summary.rows:,}", summary.nonzero_rows),
         *([TableRow("Rounds by phase", phases)] if len(summary.rounds_by_phase) > 1 else []),
         TableRow("Messages", f"{summary.messages:,}", summary.messages),
@@ -133,9 +137,12 @@ def _reference_rows(summary: Summary) -> list[TableRow]:
         "Residual of the reference X*": summary.reference_residual,
         "Distance to X*": summary.distance,
         "Distance to X*, aligned": summary.aligned_distance,
-        "Objective gap to X*": summary.gap,
     }
-    return [TableRow(label, f"{value:.3e}", value) for label, value in known.items() if value is not None]
+    rows = [TableRow(label, f"{value:.3e}", value) for label, value in known.items() if value is not None]
+    if summary.gap is not None:
+        gap = f"{summary.gap:.3e}{summary.words_on_gap()}"
+        rows.append(TableRow("Objective gap to X*", gap, summary.gap))
+    return rows
 
 
 def network_rows(run: Run) -> list[TableRow]:

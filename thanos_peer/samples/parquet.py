@@ -23,7 +23,9 @@ def open_parquet(path: Path, n: int | None) -> Iterator[Table]:
         import pyarrow as pa  # noqa: PLC0415 - an extra, loaded where it is used
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError as error:
-        raise DataFileError("needs the extra `parquet`: pip install 'thanos-peer[parquet]'") from error
+        raise DataFileError(
+            "needs the extra `parquet`: pip install '.[parquet]' in a checkout of thanos-peer"
+        ) from error
     with path.open("rb") as file:
         with _plain(pa):
             source = parquet.ParquetFile(file)

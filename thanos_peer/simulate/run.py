@@ -15,7 +15,7 @@ from thanos_peer.simulate.network import Ended, Network, Snapshot
 class EndReason(Enum):
     """Why a run ended."""
 
-    TOLERANCE = "every agent was below the tolerance"
+    TOLERANCE = "every agent met the stopping rule of the method"
     MAX_ROUNDS = "the maximum number of rounds was reached"
     INTERRUPTED = "it was interrupted"
 

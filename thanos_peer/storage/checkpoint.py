@@ -42,7 +42,7 @@ log = logging.getLogger("thanos_peer")
 MAGIC = b"THANOSCK"
 KEPT = 2
 _HEAD = len(MAGIC) + 4 + 32
-_ON_PURPOSE = "--fresh starts anew, on purpose"
+_FRESH = "--fresh removes this peer's checkpoints and begins anew"
 
 
 class DamagedError(Exception):
@@ -128,7 +128,7 @@ class CheckpointStore:
             raise CheckpointError(
                 f"no checkpoint of peer {self._agent} in {self.directory} is intact "
                 f"({', '.join(path.name for path in files)}); bring one back, or give the state up for lost "
-                f"with --restart-tracking; {_ON_PURPOSE}"
+                f"with --restart-tracking; {_FRESH}"
             )
         return None
 
@@ -150,7 +150,7 @@ class CheckpointStore:
         if self._loaded is not None and self._loaded[1] != samples:
             raise CheckpointError(
                 f"{self._loaded[0]} was made with other samples than those in {file}, which cannot go on from "
-                f"it: bring back the data file that this peer began with; {_ON_PURPOSE}, then at all peers"
+                f"it: bring back the data file that this peer began with; {_FRESH}, then at all peers"
             )
         self._samples = samples
 
@@ -212,7 +212,7 @@ class CheckpointStore:
             return self._decode(path, by_name(version, body))
         except UnknownFormatError as error:
             raise CheckpointError(
-                f"{path} {error}; go on with the version that wrote it; {_ON_PURPOSE}"
+                f"{path} {error}; go on with the version that wrote it; {_FRESH}"
             ) from error
 
     def _decode(self, path: Path, named: dict[str, Any]) -> Memory:
@@ -221,7 +221,7 @@ class CheckpointStore:
             raise CheckpointError(
                 f"{path} is of peer {agent} of the topology {digest[:16]}, this is peer {self._agent} of "
                 f"{self._topology.digest[:16]} ({self._topology.file}), which cannot go on from it: use the "
-                f"topology file it began with, or another directory with --state; {_ON_PURPOSE}"
+                f"topology file it began with, or another directory with --state; {_FRESH}"
             )
         memory = agent_memory(named)
         self._loaded = path, samples

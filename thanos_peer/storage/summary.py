@@ -14,6 +14,7 @@ from thanos_peer.simulate import Row, ending_of
 from thanos_peer.storage.outcome import Outcome
 
 FEASIBLE = 1e-9  # a sparse answer that is nearer to the manifold than this is what is judged
+ROUNDING = 1e-8  # of the objective: an answer that is below X* by less is as good
 OF_THE_LAST_ROW = ("objective", "feasibility", "consensus", "sigma", "distance", "aligned_distance", "gap")
 
 
@@ -46,7 +47,8 @@ class Summary:
     tolerance: float
     messages: int
     payload_bytes: int
-    has_converged: bool = False
+    single_features: int = 0
+    has_converged: bool | None = None
     verdict: str = ""
     relative_to: str = "||A||^2"
     reference_residual: float | None = None
@@ -63,7 +65,7 @@ class Summary:
             f"  objective           {self.objective:.9g}",
             *self._words_on_variance(),
             f"  non-zeros           {self.nonzeros} of {self.entries}, in {self.nonzero_rows} of {self.rows} rows"
-            + ("" if self.nonzeros else ": mu is too large for this sigma"),
+            + self.words_on_mu(),
             f"  feasibility         {self.feasibility:.2e}  (mean of ||X_i'X_i - I||)",
             f"  consensus           {self.consensus:.2e}  (largest ||X_i - mean||)",
             f"  residual            {self.residual:.2e} of the non-smooth problem, relative to {self.relative_to}",
@@ -72,6 +74,15 @@ class Summary:
             f"  traffic             {self.messages:,} messages, {self.payload_bytes:,} bytes in them",
         ]
         return "\n".join(lines + self._words_on_reference())
+
+    def words_on_mu(self) -> str:
+        """What the zeros say of the weight of the regularizer; nothing where it looks right."""
+        if not self.nonzeros:
+            return ": mu is too large for this sigma"
+        if not self.single_features or self.rows == 1:
+            return ""
+        components = self.entries // self.rows
+        return f"; {self.single_features} of {components} components with a single feature: mu may be too large"
 
     def _words_on_phases(self) -> list[str]:
         if len(self.rounds_by_phase) < 2:
@@ -94,8 +105,14 @@ class Summary:
         return [
             f"  reference X*        residual {self.reference_residual:.1e}{note}",
             f"  distance to X*      {self.distance:.3e}, after the best alignment {self.aligned_distance:.3e}",
-            f"  objective gap       {self.gap:+.3e}",
+            f"  objective gap       {self.gap:+.3e}{self.words_on_gap()}",
         ]
+
+    def words_on_gap(self) -> str:
+        """That the answer is better than X*, where it is: X* is a stationary point, as other answers are."""
+        if self.gap is None or self.gap >= -ROUNDING * abs(self.objective):
+            return ""
+        return " (better than X*, which is not the global minimum)"
 
 
 def summarize(
@@ -116,7 +133,7 @@ def summarize(
         epsilon=row.stationarity.epsilon,
         residual=residual,
         tolerance=topology.tolerance,
-        has_converged=bool(convergence.has_converged),
+        has_converged=convergence.has_converged,
         verdict=convergence.words,
         relative_to=measured.unit_in_words,
         messages=sum(rounds.values()) * topology.messages_per_round,
@@ -148,6 +165,7 @@ def _sparsity(sparse: Matrix) -> dict[str, int]:
         "entries": sparse.size,
         "nonzero_rows": int(np.count_nonzero(sparse.any(axis=1))),
         "rows": sparse.shape[0],
+        "single_features": int((np.count_nonzero(sparse, axis=0) == 1).sum()),
     }
 
 

@@ -185,15 +185,19 @@ def method_mistakes(problem: Values, algorithm: Values, given: Collection[str]) 
         if "method" in algorithm and key in given and key in algorithm and key not in settings:
             yield Mistake(f"algorithm.{key}", f'leave it out when method = "{method}"', has_value=False)
     if "smoothing" in settings and "preset" in algorithm and algorithm.get("smoothing", "unsound") is None:
-        allowed = 'is missing: rule = "constant" with sigma, or rule = "decreasing" with sigma0 and exponent'
+        allowed = (
+            'is missing: rule = "constant" with sigma, or rule = "decreasing" with sigma0 and exponent; or set '
+            'algorithm.preset = "paper", which stands for the paper\'s beta, step and smoothing'
+        )
         yield Mistake("algorithm.smoothing", allowed, has_value=False)
     if known is not None and known.is_for_pca and problem.get("objective") is not None:
         others = ", ".join(sorted(each for each, of in METHODS.items() if not of.is_for_pca))
         allowed = f"must be one of {others} with an objective of your own: {method} is for sparse PCA"
         yield Mistake("algorithm.method", allowed, method)
-    if method in SUMMING and not SUMMING[method].fits(n := problem.get("n", 0)):
+    if known is not None and (n := problem.get("n", 0)) > (most := known.largest_n):
         allowed = (
-            f'must be "proximal", "auto" or another with n = {n:,}: one message of {method} would be too large'
+            f'must be "proximal", "auto" or another with n = {n}: {method} is for n up to {most}, as one of its '
+            "messages holds n(n+1)/2 numbers and would exceed 64 MiB"
         )
         yield Mistake("algorithm.method", allowed, method)
     if _kind(algorithm.get("start")) == "svd":

@@ -43,7 +43,7 @@ def typical_payload(name: str, problem: Problem, algorithm: Algorithm, digits: i
 
 def cheaper_method(problem: Problem, algorithm: Algorithm, digits: int) -> str:
     """Which of the two exact methods sends less, as far as is known before."""
-    if problem.objective is not None or not Gram.fits(problem.n):
+    if problem.objective is not None or problem.n > Gram.largest_n:
         return "proximal"
     gram, proximal = (typical_payload(name, problem, algorithm, digits) for name in ("gram", "proximal"))
     return "gram" if gram <= proximal else "proximal"

@@ -18,8 +18,8 @@ class Draft:
     Attributes:
         preset: Settings of THANOS by name; None to write them out.
         sigma: A constant sigma of THANOS; None for the decreasing rule k^(-1/3).
-        max_rounds: None for 3000 of THANOS, and for the default of other methods.
-        tolerance: None for 1e-6 of THANOS, and for the default of other methods.
+        max_rounds: None for 3000 of THANOS and DESTINY, and for the default of other methods.
+        tolerance: None for 1e-6 of THANOS and DESTINY, and for the default of other methods.
         edges: In the order in which they are written.
     """
 

@@ -101,8 +101,7 @@ def with_method(topology: Topology, method: str) -> Topology:
 
 
 def suits(problem: Problem, method: str) -> bool:
-    """Whether a method is for such problems."""
+    """Whether a method is for such problems, of some size."""
     known = METHODS[method]
-    is_too_large = method in SUMMING and not SUMMING[method].fits(problem.n)
     is_other = known.is_for_pca and problem.objective is not None
-    return not (is_too_large or is_other or (known.is_for_smooth and not problem.is_smooth))
+    return not (is_other or (known.is_for_smooth and not problem.is_smooth))

@@ -37,7 +37,10 @@ READ_AHEAD = 65536  # bytes that ZeroMQ may hold besides its queue, and more tha
 RECONNECT_MS, RECONNECT_MAX_MS = 100, 2000  # ZeroMQ doubles the first up to the second, and adds jitter
 HEARTBEAT_MS, SILENCE_MS = 1000, 4000  # answered by ZeroMQ's own thread: a peer deep in its numbers answers too
 CONNECT_MS = 4000  # for one try; Linux would go on with it for two minutes, ever more seldom
-IN_USE = "the address is in use; is this peer running already, or another program?"
+IN_USE = (
+    "the address is in use; is this peer running already, or another program? (`thanos-peer run --free-ports` "
+    "takes free ports instead)"
+)
 HANDSHAKE_MS = 5000  # for ZeroMQ's own, with or without keys; who takes longer is cut off
 STUCK = 10.0  # seconds without any news of a link that is down, after which it is made anew
 _NOBLOCK = int(zmq.NOBLOCK)  # a plain number: the enum's own would be looked up and checked for each frame

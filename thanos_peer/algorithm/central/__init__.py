@@ -22,3 +22,6 @@ CENTRAL: Final[dict[str, Iterates]] = {
     "riemannian-smoothing": smoothing.iterates,
     "riemannian-admm": admm.iterates,
 }
+
+# Those that minimise a smoothed problem, if only slightly.
+SMOOTHING: Final = frozenset({"riemannian-smoothing", "riemannian-admm"})
