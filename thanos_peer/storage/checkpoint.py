@@ -211,9 +211,7 @@ class CheckpointStore:
         try:
             return self._decode(path, by_name(version, body))
         except UnknownFormatError as error:
-            raise CheckpointError(
-                f"{path} {error}; go on with the version that wrote it; {_FRESH}"
-            ) from error
+            raise CheckpointError(f"{path} {error}; go on with the version that wrote it; {_FRESH}") from error
 
     def _decode(self, path: Path, named: dict[str, Any]) -> Memory:
         digest, agent, samples = (named.pop(name, "") for name in ("digest", "agent", "samples"))
