@@ -55,7 +55,7 @@ def test_a_divergence_says_who_when_with_which_step_and_what_to_try():
 
 @pytest.mark.parametrize(
     ("neighbor", "k", "text"),
-    [(3, 17, "neighbor 3, round 17: odd"), (0, 0, "neighbor 0, round 0: odd"), (None, None, "somebody: odd")],
+    [(3, 17, "neighbor 3, round 17: odd"), (0, 0, "neighbor 0, round 0: odd"), (None, None, "a peer: odd")],
 )
 def test_a_neighbors_fault_says_who_and_when(neighbor, k, text):
     error = RemoteProtocolError(neighbor=neighbor, k=k, what="odd")
