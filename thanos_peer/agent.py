@@ -7,9 +7,10 @@ import numpy as np
 
 from thanos_peer.block import PAIR, AgentId, Block, Matrix, StopWord
 from thanos_peer.convergence import Convergence, of_findings
-from thanos_peer.errors import RemoteProtocolError
+from thanos_peer.errors import PhaseMismatchError, RemoteProtocolError
 from thanos_peer.phases import Arrays, Found, PhaseRunner, Plan
 from thanos_peer.protocol.exchange import Exchange
+from thanos_peer.protocol.honest import BLOCK_RULES, BlockView, check
 from thanos_peer.protocol.stop import next_word
 from thanos_peer.topology import Topology
 
@@ -40,6 +41,10 @@ class Memory:
         phase: Which phase it is in, counted from 0.
         began: The round that this phase began with.
         found: What the phases before have found.
+        calm: In which of the latest rounds it said that it is calm, a bit each, the latest last; empty if that is
+            not known.
+        birth: A random text that it was begun with.
+        births: Of each neighbor, what names the state and the samples that it has used blocks of.
     """
 
     k: int
@@ -53,6 +58,9 @@ class Memory:
     phase: int = 0
     began: int = 0
     found: Found = field(default_factory=Found)
+    calm: bytes = b""
+    birth: str = ""
+    births: Mapping[AgentId, str] = field(default_factory=dict)
 
 
 class Agent:
@@ -68,6 +76,8 @@ class Agent:
         runner: Takes it through its phases.
         fallback: The round that it would start again from; None if it could not.
         done: The neighbors that have said that they are done.
+        birth: A random text that this agent was begun with; empty where it need not be known again.
+        births: Of each neighbor, what names the state and the samples that it has in this epoch.
     """
 
     def __init__(self, topology: Topology, agent: AgentId, plan: Plan, memory: Memory | None = None) -> None:
@@ -78,6 +88,8 @@ class Agent:
         self.epoch = 0
         self.fallback: int | None = None
         self.done: set[AgentId] = set()
+        self._calm = 0
+        self.birth, self.births = "", dict[AgentId, str]()
         if memory is None:
             self.runner.begin()
             self._exchange = Exchange(self.id, self.neighbors, self.k, most_said=self._most_said)
@@ -91,6 +103,8 @@ class Agent:
             memory.k, memory.arrays, memory.stop, index=memory.phase, began=memory.began, found=memory.found
         )
         self.fallback, self.epoch, self.done = memory.fallback, memory.epoch, set(memory.done)
+        self._calm = int.from_bytes(memory.calm or self._calm_rounds.to_bytes(self._calm_size))
+        self.birth, self.births = memory.birth, dict(memory.births)
         self._exchange = Exchange(
             self.id,
             self.neighbors,
@@ -100,6 +114,15 @@ class Agent:
             is_again=True,
             most_said=self._most_said,
         )
+
+    @property
+    def _calm_rounds(self) -> int:
+        """A bit for each round back to the one that an announcement of the last round may follow from."""
+        return (2 << 2 * self._topology.graph.diameter) - 1
+
+    @property
+    def _calm_size(self) -> int:
+        return self._topology.graph.diameter // 4 + 1
 
     @property
     def k(self) -> int:
@@ -127,8 +150,9 @@ class Agent:
         self.runner.begin()
         if self.minimises_first and X is not None:
             self.runner.state = self.runner.phase.restart(X)
-        self.epoch = epoch
+        self.epoch, self._calm = epoch, 0
         self.done.clear()
+        self.births.clear()
         self.fallback = None if self.fallback is None else 0
         self._exchange = Exchange(self.id, self.neighbors, most_said=self._most_said)
         self._exchange.publish(self.block())
@@ -148,6 +172,9 @@ class Agent:
             runner.index,
             runner.began,
             runner.found,
+            self._calm.to_bytes(self._calm_size),
+            self.birth,
+            dict(self.births),
         )
 
     def block(self) -> Block:
@@ -167,18 +194,43 @@ class Agent:
         Raises:
             RemoteProtocolError: It is no block that this neighbor could send.
         """
-        if block.k == self.k and (what := self._objection(sender, block)) is not None:
-            raise RemoteProtocolError(neighbor=sender, k=block.k, what=what)
+        if block.k == self.k:
+            self._check(sender, block)
         return self._exchange.receive(sender, block)
 
-    def _objection(self, sender: AgentId, block: Block) -> str | None:
-        """Why no honest neighbor can have sent this block in this round; None if one can."""
-        kind, shape = self.runner.phase.expects(self.phase_round, sender)
+    def _check(self, sender: AgentId, block: Block) -> None:
+        """Refuse what no honest neighbor can have sent in this round."""
+        runner, before = self.runner, self._exchange.said(self.k - 1)
+        kind, shape = runner.phase.expects(runner.round, sender)
         if (block.kind, block.shape) != (kind, shape):
-            return f"has {block.kind} of shape {block.shape}; phase {self.phase} expects {kind} of {shape}"
-        if self.runner.phase.has_known_rounds and block.stop != StopWord():
-            return f"says when to stop, in phase {self.phase}, where that is not for the peers to agree on"
-        return None
+            what = f"has {block.kind} of shape {block.shape}; phase {self.phase} expects {kind} of {shape}"
+            raise PhaseMismatchError(neighbor=sender, k=block.k, what=what)
+        if block.k - block.fallback > self._most_said:
+            what = (
+                f"may have to start again from round {block.fallback}, but no peer gets so far ahead of its disk"
+            )
+            raise RemoteProtocolError(neighbor=sender, k=block.k, what=what)
+        if block.stop == StopWord():
+            return
+        view = BlockView(
+            k=self.k,
+            r=runner.round,
+            ends_by_agreement=not runner.phase.has_known_rounds,
+            diameter=self._topology.graph.diameter,
+            before=StopWord() if before is None else before.stop,
+        )
+        check(BLOCK_RULES, view, sender, block)
+
+    def _is_wrong(self, sender: AgentId, block: Block) -> bool:
+        try:
+            self._check(sender, block)
+        except RemoteProtocolError:
+            return sender != self.id
+        return False
+
+    def _was_calm(self, k: int) -> bool:
+        """Whether it said in round k of this phase that it is calm; k is one of the latest rounds."""
+        return self.runner.began < k <= self.k and bool(self._calm >> self.k - k & 1)
 
     def said(self, k: int) -> Block | None:
         """Its own block of round k, if a neighbor may still need it."""
@@ -202,6 +254,11 @@ class Agent:
     def is_missing(self, neighbor: AgentId) -> bool:
         """Whether it has not heard a neighbor in this round."""
         return self._exchange.is_missing(neighbor)
+
+    @property
+    def may_be_behind(self) -> bool:
+        """Whether its neighbors may be more than a round ahead: it has started again, or not begun."""
+        return self.k == 0 or self._exchange.is_again
 
     def has_used(self, neighbor: AgentId) -> bool:
         """Whether it has heard a neighbor in this epoch at all, and may have gone on with what it said."""
@@ -261,8 +318,8 @@ class Agent:
         state, is_calm = runner.phase.advance(runner.round, runner.state, blocks)
         k, diameter = self.k + 1, self._topology.graph.diameter
         words = (block.stop for block in blocks)
-        runner.settle(k, state, next_word(words, is_calm=is_calm, k=k, diameter=diameter))
+        stop = next_word(words, is_calm=is_calm, k=k, diameter=diameter, was_calm=self._was_calm)
+        runner.settle(k, state, stop)
+        self._calm = (self._calm << 1 | is_calm) & self._calm_rounds
         self._exchange.publish(self.block())
-        self._exchange.refuse(
-            lambda sender, block: sender != self.id and self._objection(sender, block) is not None
-        )
+        self._exchange.refuse(self._is_wrong)

@@ -144,6 +144,23 @@ class RemoteProtocolError(ProtocolError):
         super().__init__(f"{who}{when}: {what}")
 
 
+class PhaseMismatchError(RemoteProtocolError):
+    """A neighbor's block is not of the phase that this peer is in."""
+
+
+class EndMismatchError(ProtocolError):
+    """A neighbor is done with a round that this peer has to go on from."""
+
+    in_short = "a neighbor has ended in another round"
+
+    def __init__(self, *, neighbor: int, k: int) -> None:
+        super().__init__(
+            f"neighbor {neighbor} is done with round {k}, and sends no block of it, but this peer was not told "
+            "that the run ends there: a peer has announced an end falsely, and not to all; nothing is lost: put "
+            "an honest peer in its place, and start this one with --restart-tracking: all begin a new epoch"
+        )
+
+
 class HandshakeError(ProtocolError):
     """Two peers that cannot run together; the message names both and what differs."""
 

@@ -41,7 +41,20 @@ NUMBERS = (0, 1, 2, 3, 5, 7, 1000, LARGEST_ROUND)
 FEATURES = "ff" * 32  # the digest of their names, where the peer's features have some
 TEXTS = ("float64", "float32", "", "done", "SIGTERM", FEATURES, "a\nb", "\x1b[2J", "caf\u00e9", "x" * 65)
 LONGER_TEXTS = (*TEXTS, "it waits for peer 2", "0f" * 32, "x" * 128, "x" * 129)
-VARIED = ("life", "answered", "oldest", "epoch", "n", "p", "dtype", "digest", "software", "trouble", "features")
+VARIED = (
+    "life",
+    "answered",
+    "oldest",
+    "epoch",
+    "n",
+    "p",
+    "dtype",
+    "digest",
+    "software",
+    "trouble",
+    "features",
+    "birth",
+)
 assert {field.name for field in fields(Hello)} == {*VARIED, "k", "is_asking"}, "a field of Hello never varies"
 
 
@@ -141,7 +154,7 @@ class Speaker:
     def _hello(self) -> Hello:
         script = self._script
         hello = Hello(
-            self._round(), self._digest, N, P, "float64", "1", script.one_of((True, False)), self._lives[0]
+            self._round(), self._digest, N, P, "float64", "1", script.one_of((True, False)), *self._lives[:2]
         )
         for _ in range(script.byte() % 4):
             name = script.one_of(VARIED)

@@ -171,8 +171,9 @@ class World:
         topology = self.instance.topology
         memory = None if is_duplicate else self._recalled(node)
         agent = Agent(topology, node.id, self.instance.plan(node.id), memory)
+        life = next(self._lives)
         if memory is None:
-            agent.fallback = agent.k
+            agent.fallback, agent.birth = agent.k, str(life)
             if not is_duplicate:
                 node.disk = [agent.memory()]
         problem = topology.problem
@@ -183,12 +184,13 @@ class World:
             topology.algorithm.exchange,
             topology.graph.diameter,
             "1",
-            next(self._lives),
+            life,
         )
         has_result = node.result is not None and memory is not None and node.result[0] == memory.epoch
         options = Options(
             saves=not is_duplicate,
             restarts_tracking=restarts_tracking,
+            birth=agent.birth,
             has_result=has_result and not agent.is_done,
         )
         near = {j: self._addresses[j] for j in (*self._neighbors[node.id], node.id)}

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import hashlib
 import importlib.util
 import logging
 import os
+import secrets
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -197,7 +199,7 @@ class _Life:
         if options.is_fresh:
             _forget(store, self.files)
         features = features_of(self.topology, self.agent)
-        agent = self._make_agent(memory)
+        agent, birth = self._make_agent(memory)
         if store is not None and memory is None:
             agent.fallback = agent.k
             store.save(agent.memory())
@@ -212,14 +214,15 @@ class _Life:
                 saves=store is not None,
                 restarts_tracking=options.restarts_tracking,
                 features=features_digest(features),
+                birth=birth,
                 has_result=has_result,
             ),
             store=store,
         )
         return peer, features
 
-    def _make_agent(self, memory: Memory | None) -> Agent:
-        """The agent with its data, and with what it remembers if that is of the same data."""
+    def _make_agent(self, memory: Memory | None) -> tuple[Agent, str]:
+        """The agent with its data, and what it remembers if that is of the same data; and what names both."""
         share = share_of(self.topology, self.agent)
         if share.samples_given_away:
             log.warning(
@@ -230,7 +233,10 @@ class _Life:
         if self.store is not None:
             is_made_up = self.topology.problem.data.kind == "synthetic"
             self.store.tie_to(share.samples, None if is_made_up else self.topology.data_file(self.agent))
-        return Agent(self.topology, self.agent, share.plan(), memory)
+        agent = Agent(self.topology, self.agent, share.plan(), memory)
+        if memory is None:
+            agent.birth = secrets.token_hex(16)
+        return agent, hashlib.sha256(f"{agent.birth} {share.samples}".encode()).hexdigest()[:32]
 
     def _keeper(self, stack: contextlib.ExitStack) -> Callable[[Agent], None]:
         """What is done with the agent in every round of the main phase."""

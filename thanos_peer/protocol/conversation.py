@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from thanos_peer.block import AgentId, Block
 from thanos_peer.errors import StateLostError
 from thanos_peer.protocol.handshake import Handshake, OwnAddress, Terms
+from thanos_peer.protocol.honest import TalkView
 from thanos_peer.protocol.leaving import Leaving
 from thanos_peer.protocol.neighbor import Link, Neighbor
 from thanos_peer.protocol.outputs import Level, Log, Output, Save, Send
@@ -50,6 +51,7 @@ class Options:
         saves: Whether the agent's memory is saved.
         restarts_tracking: Whether to have the network start its tracking again if this peer's state is lost.
         features: The digest of the names of its features; empty if they have none.
+        birth: Names the state and the samples; empty if they need not be known again.
         has_result: Whether an earlier life has written the result: then it does not wait for those long gone.
         epochs_apart: Seconds between two epochs, at the least.
     """
@@ -58,6 +60,7 @@ class Options:
     saves: bool = True
     restarts_tracking: bool = False
     features: str = ""
+    birth: str = ""
     has_result: bool = False
     epochs_apart: float = EPOCHS_APART
 
@@ -90,7 +93,7 @@ class Conversation:
         self.stage, self.stage_began = Stage.RUNNING, now
         self.traffic = Traffic(agent.neighbors)
         self.neighbors = {j: Neighbor(j, Link(addresses[j]), self.traffic.edge(j)) for j in agent.neighbors}
-        self.handshake = Handshake(terms, agent, self.neighbors, options.features)
+        self.handshake = Handshake(terms, agent, self.neighbors, options.features, options.birth)
         self.own_address = OwnAddress(addresses[agent.id])
         self.waiting = Waiting(agent, self.neighbors, addresses[agent.id], now=now)
         self.leaving = Leaving(agent, self.neighbors, terms.diameter, limit=options.patience.farewell, now=now)
@@ -105,6 +108,21 @@ class Conversation:
     def listening_epoch(self) -> int:
         """The epoch that frames are to be decoded in: the network's, if this peer has lost its state of that."""
         return self.agent.epoch if self.loss is None else self.loss.epoch
+
+    def view(self, sender: AgentId) -> TalkView:
+        """What a neighbor's Hello or Bye is compared with."""
+        agent, first = self.agent, self.neighbors[sender].epoch.first_round
+        is_behind = first is not None and first >= agent.k
+        return TalkView(
+            k=agent.k,
+            epoch=self.listening_epoch,
+            diameter=self.handshake.terms.diameter,
+            is_done=agent.is_done,
+            may_be_behind=agent.may_be_behind or is_behind,
+            has_gone_on=self.first_step is not None and not self.options.has_result,
+            radius=self.leaving.radius,
+            epochs=tuple(each.named_epoch for j, each in self.neighbors.items() if j != sender),
+        )
 
     def enter(self, stage: Stage) -> None:
         """Go to another stage."""
@@ -150,9 +168,18 @@ class Conversation:
         self.send([j for j in self.agent.neighbors if j not in told], Bye(self.agent.k, reason))
 
     def save(self) -> None:
-        """Begin a checkpoint."""
-        if self.saving is not None:
-            self.outputs.append(Save(self.saving.begin(self.now)))
+        """Begin a checkpoint; log whose old blocks make it large."""
+        if self.saving is None:
+            return
+        memory = self.saving.begin(self.now)
+        self.outputs.append(Save(memory))
+        for j, fallback in memory.fallbacks.items():
+            if memory.k - fallback > self.agent.blocks_kept // 2:
+                text = (
+                    f"peer {j} may have to start again from round {fallback}, {memory.k - fallback} rounds ago; "
+                    "what this peer keeps for it makes checkpoints large: is its disk slow?"
+                )
+                self.log_seldom(f"fallback {j}", "warning", text)
 
     def log(self, level: Level, text: str) -> None:
         """Write a line to the log."""

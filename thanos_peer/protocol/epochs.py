@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from thanos_peer.block import PAIR, AgentId, Block, Matrix
-from thanos_peer.errors import StateLostError
+from thanos_peer.errors import EndMismatchError, StateLostError
 from thanos_peer.protocol.conversation import Conversation, Loss
 from thanos_peer.protocol.ending import Ending
 from thanos_peer.protocol.neighbor import EpochRecord
@@ -37,12 +37,15 @@ class Epochs:
             return
         if self._talk.stage not in (Stage.RUNNING, Stage.LOST):
             return
+        what = f"has nothing left from before round {hello.oldest}"
+        if self._talk.agent.k == 0:
+            what = "has gone on with blocks of an earlier state of this peer, or of other samples"
         error = StateLostError(
-            f"this peer is in round {self._talk.agent.k}, but peer {sender} is in round {hello.k} and has "
-            f"nothing left from before round {hello.oldest}; the state of this peer is lost, and no neighbor "
-            "can make it up: bring its state directory back, or start it with --restart-tracking, and all "
-            "peers start again (sound, but other bits): from their current X, unless the network prepares its "
-            "data or start; if the run was to begin anew, start all peers with --fresh"
+            f"this peer is in round {self._talk.agent.k}, but peer {sender} is in round {hello.k} and {what}; "
+            "the state of this peer is lost, and no neighbor can make it up: bring its state directory back, or "
+            "start it with --restart-tracking, and all peers start again (sound, but other bits): from their "
+            "current X, unless the network prepares its data or start; if the run was to begin anew, start all "
+            "peers with --fresh"
         )
         self._talk.loss = Loss(error, hello.epoch, {sender})
         if self._talk.stage is Stage.RUNNING:
@@ -67,6 +70,30 @@ class Epochs:
         elif self.may_begin(loss.epoch + 1):  # if not, it is asked for again
             X = block.X if block.kind == PAIR else None
             self.begin_epoch(loss.epoch + 1, X, "this peer has lost its state")
+
+    def ends_otherwise(self) -> bool:
+        """Whether a neighbor is done with the round that this peer is in and has to go on from.
+
+        Such a neighbor sends no block of it. Honest peers all end with the same round: one has been told of an end
+        that others have not heard of in time. So this peer ends too, or begins a new epoch with all.
+        """
+        talk, agent = self._talk, self._talk.agent
+        ended = [j for j, each in talk.neighbors.items() if each.epoch.last_round == agent.k]
+        if talk.stage is not Stage.RUNNING or agent.is_done or not ended:
+            return False
+        if not talk.options.restarts_tracking:
+            self._ending.fail(EndMismatchError(neighbor=ended[0], k=agent.k))
+        else:  # if it may not begin yet, it is told again
+            self.makes_up_for_false_end(ended[0])
+        return True
+
+    def makes_up_for_false_end(self, neighbor: AgentId) -> bool:
+        """Whether a new epoch has begun because a neighbor ends, or is to end, otherwise than this peer."""
+        talk, epoch = self._talk, self._talk.agent.epoch + 1
+        if not talk.options.restarts_tracking or not self.may_begin(epoch):
+            return False
+        self.begin_epoch(epoch, None, f"peer {neighbor} ends in another round than this one")
+        return True
 
     def may_begin(self, epoch: int) -> bool:
         """Whether an epoch may begin now: not one that an earlier life has begun, nor soon after the latest.

@@ -50,7 +50,7 @@ class Exchange:
         self._ahead: dict[AgentId, Block] = {}  # round k + 1
         self._said = {block.k: block for block in said}  # its own blocks that somebody may still ask for
         self._oldest = min(self._said, default=k)
-        self._is_again, self._most_said = is_again, most_said
+        self.is_again, self._most_said = is_again, most_said
         self.fallbacks = dict.fromkeys(self.neighbors, k) | dict(fallbacks or {})
 
     def publish(self, block: Block) -> None:
@@ -92,7 +92,7 @@ class Exchange:
         known_fallback = self.fallbacks.get(sender)
         if known_fallback is None:
             raise RemoteProtocolError(neighbor=sender, k=block.k, what=f"not a neighbor of agent {self.agent}")
-        if ahead > 1 and not self._is_again:
+        if ahead > 1 and not self.is_again:
             raise RemoteProtocolError(neighbor=sender, k=block.k, what=f"more than one round ahead of {self.k}")
         if block.fallback > known_fallback:
             self.fallbacks[sender] = block.fallback

@@ -62,11 +62,18 @@ class Handshake:
         neighbors: What is known of them.
         features: The digest of the names of this peer's features; empty if they have none. Then it passes on the
             first one that it hears, so that peers that are not neighbors can compare theirs.
+        birth: Names this peer's state and samples; empty if they need not be known again.
     """
 
     def __init__(
-        self, terms: Terms, agent: "Agent", neighbors: Mapping[AgentId, Neighbor], features: str = ""
+        self,
+        terms: Terms,
+        agent: "Agent",
+        neighbors: Mapping[AgentId, Neighbor],
+        features: str = "",
+        birth: str = "",
     ) -> None:
+        self._birth = birth
         self.terms, self._agent, self._neighbors, self._features = terms, agent, neighbors, features
         self._features_of: AgentId | None = None  # whose names it passes on, having none itself
 
@@ -87,9 +94,29 @@ class Handshake:
             epoch=agent.epoch,
             trouble=trouble,
             features=self._features,
+            birth=self._birth,
         )
 
-    def hello_to_an_earlier_epoch(self, neighbor: AgentId, hello: Hello) -> Hello:
+    def is_replaced(self, neighbor: AgentId, hello: Hello) -> bool:
+        """Whether a neighbor has begun anew, or with other samples, though its blocks have been used."""
+        known = self._agent.births.get(neighbor, "")
+        is_other = bool(known and hello.birth) and known != hello.birth
+        return is_other and hello.epoch == self._agent.epoch and self._agent.has_used(neighbor)
+
+    def note_birth(self, neighbor: AgentId, hello: Hello) -> None:
+        """Note what names the state that a neighbor's blocks of this epoch come from.
+
+        Only an answer to this life is sure to come from the neighbor at its address, and not from a duplicate.
+        Until there is one, nothing is known, and no block is taken.
+        """
+        if hello.epoch != self._agent.epoch:
+            return
+        if hello.answered == self.terms.life:
+            self._agent.births[neighbor] = hello.birth
+        elif self._agent.births.get(neighbor) != hello.birth and not self._agent.has_used(neighbor):
+            self._agent.births.pop(neighbor, None)
+
+    def hello_that_state_is_lost(self, neighbor: AgentId, hello: Hello) -> Hello:
         """Tell a neighbor of our epoch; it may not begin it a second time."""
         oldest = max(self._agent.oldest_said, int(self._agent.has_used(neighbor)))
         return replace(self.hello(answered=hello.life), oldest=oldest)
@@ -113,7 +140,10 @@ class Handshake:
             ("topology digest", terms.digest, hello.digest),
         ):
             if mine != theirs:
-                return f"{name}: {mine} here, {theirs} there; give both the same topology file"
+                return (
+                    f"{name}: {mine} here, {theirs} there; give both the same topology file, or if they have it, "
+                    f"the same versions of this program ({terms.software} here, {hello.software} there) and numpy"
+                )
         what = difference_of_digests(self._features, hello.features)
         if what is None:
             return None

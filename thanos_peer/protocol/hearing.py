@@ -1,15 +1,16 @@
 """What neighbors say: each message is noted, answered, or refused."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from thanos_peer.block import AgentId, Block
-from thanos_peer.errors import HandshakeError, RemoteProtocolError, RunOverError
+from thanos_peer.errors import HandshakeError, PhaseMismatchError, RemoteProtocolError, RunOverError
 from thanos_peer.protocol.conversation import Conversation
 from thanos_peer.protocol.ending import Ending
 from thanos_peer.protocol.epochs import Epochs
+from thanos_peer.protocol.honest import BYE_RULES, HELLO_RULES, Rule, check
 from thanos_peer.protocol.neighbor import EpochRecord, Neighbor
 from thanos_peer.protocol.wire import (
-    LARGEST_ROUND,
     SPENT,
     VERSION,
     Bye,
@@ -66,12 +67,26 @@ class Hearing:
                 return  # meant for an earlier life of this peer
             if self._talk.loss is not None:
                 self._epochs.make_up_for_loss(self._talk.loss, message)
-            elif self._talk.agent.receive(sender, message) and at > self._talk.waiting.since:
+            elif (
+                sender in self._talk.agent.births
+                and self._hear_block(sender, message)
+                and at > self._talk.waiting.since
+            ):
                 counters.seconds_waited += at - self._talk.waiting.since
         elif isinstance(message, Hello):
             self._hear_hello(neighbor, message)
         else:
             self._hear_bye(neighbor, message)
+
+    def _hear_block(self, sender: AgentId, block: Block) -> bool:
+        """Returns whether it was one that this round lacked."""
+        try:
+            return self._talk.agent.receive(sender, block)
+        except PhaseMismatchError as error:
+            if not self._epochs.makes_up_for_false_end(sender):
+                raise
+            self.reject(error)
+            return False
 
     def _hear_stranger(self, sender: AgentId, message: Message) -> None:
         """Refuse it, unless it is a Hello to this peer's own address, most probably from itself."""
@@ -87,8 +102,17 @@ class Hearing:
         text = f"another peer {me} runs somewhere else; it gets no answers there, and ends when it has noticed"
         self._talk.log_seldom("double", "warning", text)
 
+    def _check(self, rules: Mapping[str, Rule], neighbor: Neighbor, message: Hello | Bye) -> None:
+        """Refuse what no honest neighbor says."""
+        check(rules, self._talk.view(neighbor.id), neighbor.id, message)
+
     def _hear_bye(self, neighbor: Neighbor, bye: Bye) -> None:
         """A neighbor has its result, or leaves without."""
+        self._check(BYE_RULES, neighbor, bye)
+        if bye.is_done and bye.reason != SPENT:
+            neighbor.epoch.last_round = bye.k
+            if self._epochs.ends_otherwise():
+                return
         if self._talk.leaving.hear(neighbor, bye, self._talk.now):
             self._talk.send_done(self._talk.agent.neighbors)
         if bye.reason == SPENT:
@@ -104,13 +128,17 @@ class Hearing:
             )
 
     def _hear_hello(self, neighbor: Neighbor, hello: Hello) -> None:
-        if hello.epoch >= LARGEST_ROUND:
-            what = "a hello of an epoch that none can follow"
-            raise RemoteProtocolError(neighbor=neighbor.id, k=hello.k, what=what)
         difference = self._talk.handshake.difference(neighbor, hello)
         if difference is not None:
             self._refuse(neighbor.id, difference)
             return
+        neighbor.named_epoch = hello.epoch
+        self._check(HELLO_RULES, neighbor, hello)
+        if self._talk.handshake.is_replaced(neighbor.id, hello):
+            self._warn_of_replacement(neighbor.id)
+            neighbor.question = hello
+            return
+        self._talk.handshake.note_birth(neighbor.id, hello)
         self._greet(neighbor, hello)
         if hello.epoch < self._talk.agent.epoch:
             neighbor.question = hello
@@ -122,6 +150,13 @@ class Hearing:
             known.first_round = hello.k if known.first_round is None else known.first_round
             if hello.is_asking:
                 neighbor.question = hello
+
+    def _warn_of_replacement(self, j: AgentId) -> None:
+        text = (
+            f"peer {j} has begun anew, or with other samples, but its earlier blocks have been used: it is told "
+            "that its state is lost; bring that back, start it with --restart-tracking, or all peers with --fresh"
+        )
+        self._talk.log_seldom(f"replaced {j}", "warning", text)
 
     def _is_in_epoch_of(self, neighbor: Neighbor, hello: Hello) -> bool:
         """Whether this peer is in the epoch of a Hello, having begun it if it was later than its own."""
@@ -196,7 +231,7 @@ class Hearing:
     def _reply(self, sender: AgentId, hello: Hello) -> None:
         """Answer a Hello in the epoch that this peer is in by now."""
         if hello.epoch < self._talk.agent.epoch:
-            self._talk.send([sender], self._talk.handshake.hello_to_an_earlier_epoch(sender, hello))
+            self._talk.send([sender], self._talk.handshake.hello_that_state_is_lost(sender, hello))
         elif hello.epoch > self._talk.agent.epoch:  # may be a duplicate's, so let the one at the address say it
             self._talk.say_hello([sender], is_asking=True)
         else:  # rare, so everything it may lack: who we are, our blocks, and whether we are done
@@ -204,16 +239,20 @@ class Hearing:
 
     def _answer(self, sender: AgentId, hello: Hello) -> None:
         """Send again what a neighbor lacks: the block of its round, and the next one to save it a question."""
-        agent = self._talk.agent
-        if hello.k < agent.oldest_said:
+        agent, handshake = self._talk.agent, self._talk.handshake
+        is_replaced = handshake.is_replaced(sender, hello)
+        if hello.k < agent.oldest_said and not is_replaced:
             text = (
                 f"peer {sender} is back in round {hello.k} without its state; what it needs from before round "
                 f"{agent.oldest_said} is gone"
             )
             self._talk.log_seldom(f"lost {sender}", "warning", text)
-        self._talk.say_hello([sender], answered=hello.life)
-        wants = (hello.k, hello.k + 1) if hello.k >= agent.oldest_said else (agent.k,)
-        for wanted in map(agent.said, wants):
+        if is_replaced:
+            self._talk.send([sender], handshake.hello_that_state_is_lost(sender, hello))
+        else:
+            self._talk.say_hello([sender], answered=hello.life)
+        can_help = hello.k >= agent.oldest_said and not is_replaced
+        for wanted in map(agent.said, (hello.k, hello.k + 1) if can_help else (agent.k,)):
             if wanted is not None and not (agent.is_done and wanted.k == agent.k):
                 self._talk.send_block([sender], wanted)
         self._talk.send_done([sender])

@@ -81,6 +81,7 @@ class EpochRecord:
         radius: Up to which distance from it all are done; -1 while it is not known to be done.
         reach: The same without those that it has given up.
         may_be_gone: Whether it may have left unheard, and is not known to be done.
+        last_round: The last round, by its word, if it is done.
     """
 
     round: int | None = None
@@ -89,6 +90,7 @@ class EpochRecord:
     radius: int = -1
     reach: int = -1
     may_be_gone: bool = False
+    last_round: int | None = None
 
 
 @dataclass(slots=True)
@@ -108,6 +110,7 @@ class Neighbor:
         left: Its Bye, if it left before it was done, and has not come back.
         is_spent: Whether it is done and has nothing left to say again.
         trouble: What keeps it waiting, as it said in this round of ours.
+        named_epoch: The latest epoch that it has named, believed or not.
         epoch: What holds for this epoch only.
     """
 
@@ -123,6 +126,7 @@ class Neighbor:
     left: Bye | None = None
     is_spent: bool = False
     trouble: tuple[int, str] = 0, ""
+    named_epoch: int = 0
     epoch: EpochRecord = field(default_factory=EpochRecord)
 
     def trouble_in(self, k: int) -> str:

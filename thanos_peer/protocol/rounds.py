@@ -8,7 +8,7 @@ from thanos_peer.protocol.conversation import Conversation
 from thanos_peer.protocol.ending import Ending
 from thanos_peer.protocol.epochs import Epochs
 from thanos_peer.protocol.neighbor import Neighbor
-from thanos_peer.protocol.outputs import AdvanceSoon, EnteredRound, LookUp
+from thanos_peer.protocol.outputs import AdvanceSoon, EnteredRound, LookUp, Save
 from thanos_peer.protocol.stages import Stage
 
 LOOK_UP = 1.0  # seconds that a name server may take
@@ -54,7 +54,12 @@ class Rounds:
         if agent.is_done:
             self._ending.finish()
             return
+        if agent.k == 1 and self._talk.saving is not None:
+            # With whom this peer has begun must not change once neighbors hear what follows from first blocks.
+            self._talk.outputs.append(Save(agent.memory(), is_urgent=True))
         self.save_if_due()
+        if self._epochs.ends_otherwise():
+            return
         self._talk.send_block(agent.neighbors, agent.block())
         if ahead := [j for j, each in self._talk.neighbors.items() if self._is_ahead(each)]:
             self._talk.say_hello(ahead, is_asking=True)  # they have long sent it, and will not send it unasked

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 INTERVAL = 1.0  # seconds between two checkpoints
 PARTS = 4  # of what may be unsaved: after one of them a checkpoint is begun
+RATE = 2**20  # bytes a second: of larger checkpoints there are fewer, whatever neighbors have this peer keep
 SLOW = 3.0  # seconds after which a disk is called slow
 
 
@@ -35,17 +36,21 @@ class Saving:
         self.count = 0
         self.is_under_way = False
         self._began, self._next_notice = now, SLOW
+        self._bytes = 0
 
     def is_due(self, now: float) -> bool:
         """Whether much has happened since the last time, or it was long ago."""
         unsaved = self._agent.k - self.latest
-        is_much, is_long_ago = unsaved >= self._most // PARTS, now - self._began >= INTERVAL
+        is_much = unsaved >= self._most // PARTS or self.must_wait
+        is_long_ago = now - self._began >= max(INTERVAL, self._bytes / RATE)
         return not self.is_under_way and (is_much or (is_long_ago and unsaved > 0))
 
     def begin(self, now: float) -> "Memory":
         """What is to be saved now."""
         self.is_under_way, self._began, self._next_notice = True, now, SLOW
-        return self._agent.memory()
+        memory = self._agent.memory()
+        self._bytes = sum(len(block.numbers) for block in memory.said)
+        return memory
 
     def end(self, memory: "Memory") -> None:
         """Note that this is saved."""

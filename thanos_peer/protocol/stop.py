@@ -5,14 +5,24 @@ one more than the least streak around it (its own included) a round ago. So a st
 agent within t edges was calm t rounds ago, and a streak above the diameter that every agent was. Whoever sees
 that announces the last round: now + diameter + 1. Everybody passes on the earliest announcement heard; it
 needs at most `diameter` rounds to reach everybody, so all know of it before it is due, and no later one counts.
+
+An announcement of round K says that every agent was calm 2 diameter + 1 rounds before it. An agent that knows
+better, because it was not calm itself then, does not believe it, and does not pass it on.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from thanos_peer.block import StopWord
 
 
-def next_word(words: Iterable[StopWord], *, is_calm: bool, k: int, diameter: int) -> StopWord:
+def next_word(
+    words: Iterable[StopWord],
+    *,
+    is_calm: bool,
+    k: int,
+    diameter: int,
+    was_calm: Callable[[int], bool] = lambda k: True,  # noqa: ARG005
+) -> StopWord:
     """What an agent says in round k about stopping.
 
     Args:
@@ -20,10 +30,12 @@ def next_word(words: Iterable[StopWord], *, is_calm: bool, k: int, diameter: int
         is_calm: Whether its residual is at most the tolerance.
         k: The round in which this is said.
         diameter: Of the graph.
+        was_calm: Whether it was in an earlier round; of those who know that all speak the truth it is not asked.
     """
     heard = list(words)
     streak = min(1 + min(word.streak for word in heard), diameter + 1) if is_calm else 0
-    announced = [word.after for word in heard if word.after is not None]
+    after = {word.after for word in heard if word.after is not None}
+    announced = [each for each in after if was_calm(each - 2 * diameter - 1)]
     if streak > diameter:
         announced.append(k + diameter + 1)
     return StopWord(streak, min(announced, default=None))

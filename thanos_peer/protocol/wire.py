@@ -56,6 +56,7 @@ class Hello:
         epoch: How often the network has started its tracking again.
         trouble: What keeps the sender waiting, for those that wait for it; empty if nothing does.
         features: Digests of the names of its features, in hex, or those it passes on; empty if it knows of none.
+        birth: Names its state and its samples, in hex: another one if it has begun anew, or with other samples.
     """
 
     k: int
@@ -71,6 +72,7 @@ class Hello:
     epoch: int = 0
     trouble: str = ""
     features: str = ""
+    birth: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +404,7 @@ KINDS: Final[dict[int, _Kind]] = {
             "epoch": _COUNT,
             "trouble": _text(LONGEST_TEXT),
             "features": _text(64),
+            "birth": _text(32),
         },
     ),
     BLOCK: _Kind(

@@ -133,4 +133,7 @@ FIELDS: Final[dict[str, _Form]] = {
     "phase": _AS_IT_IS,
     "began": _AS_IT_IS,
     "found": _Form(_packed_found, _unpacked_found),
+    "calm": _AS_IT_IS,
+    "birth": _AS_IT_IS,
+    "births": _Form(lambda births: sorted(births.items()), dict),
 }

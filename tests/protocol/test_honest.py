@@ -1,0 +1,185 @@
+"""What no honest neighbor says, made from the tables of rules, and told to a session that is under way."""
+
+from dataclasses import replace
+
+import pytest
+from networks import make_instance, raw_topology
+
+from thanos_peer.agent import Agent
+from thanos_peer.block import StopWord
+from thanos_peer.errors import EndMismatchError
+from thanos_peer.peer.peer import terms_of
+from thanos_peer.protocol.conversation import Options
+from thanos_peer.protocol.hearing import Arrived
+from thanos_peer.protocol.honest import BLOCK_RULES, BYE_RULES, HELLO_RULES
+from thanos_peer.protocol.outputs import Finished, Log, Send
+from thanos_peer.protocol.session import Session
+from thanos_peer.protocol.wire import DONE, DONE_BUT, LARGEST_ROUND, SPENT, Bye, Hello
+
+ME, DIAMETER = 1, 3  # of a path of four peers
+
+
+class Talk:
+    """A session of peer 1 on a path of four, and honest agents around it, unless a test says otherwise."""
+
+    def __init__(self, rounds, **algorithm):
+        raw = raw_topology("path", 4, max_rounds=60, **algorithm)
+        self.instance = make_instance(raw)
+        topology = self.instance.topology
+        self.others = [Agent(topology, i, self.instance.plan(i)) for i in range(4)]
+        self.agent = self.others[ME]
+        terms = self.terms = terms_of(topology)
+        addresses = {j: topology.peers[j].address for j in range(3)}
+        self.session = Session(self.agent, terms, addresses, Options(saves=False), 0.0)
+        self.session.start(0.0)
+        self.error = None
+        for j in self.agent.neighbors:
+            self.tell(j, self.hello(j))
+        for _ in range(rounds):
+            self.go_on()
+
+    def hello(self, j, **fields):
+        terms = self.terms
+        said = Hello(self.others[j].k, terms.digest, terms.n, terms.p, terms.dtype, "1", is_asking=False, life=5)
+        return replace(said, **{"answered": terms.life} | fields)
+
+    def tell(self, j, message):
+        """Have a neighbor say something; returns whether it was refused."""
+        before = self.session.rejected
+        outputs = self.session.receive([Arrived((j, message), 100, 1.0, j)], self.agent.epoch, 1.0)
+        self.error = next((each.error for each in outputs if isinstance(each, Finished)), self.error)
+        self.log = "".join(each.text for each in outputs if isinstance(each, Log))
+        self.sent = [each.message for each in outputs if isinstance(each, Send)]
+        return self.session.rejected > before
+
+    def go_on(self, lies=None):
+        """One round of all agents; `lies` changes what peer 1 hears of a neighbor."""
+        blocks = [agent.block() for agent in self.others]
+        heard = [j for j in self.agent.neighbors if not self.tell(j, (lies or {}).get(j, blocks[j]))]
+        for agent in self.others:
+            if agent is not self.agent:
+                for j in agent.neighbors:
+                    agent.receive(j, blocks[j])
+                agent.advance()
+        return heard
+
+
+CALM, RESTLESS = {"tolerance": 1e9}, {"tolerance": 1e-12}
+
+
+def changed(block, **fields):
+    stop = StopWord(fields.pop("streak", block.stop.streak), fields.pop("after", block.stop.after))
+    return block._replace(stop=stop, **fields)
+
+
+AT = 5  # the round in which it is told
+# Each row: the rule that it breaks, the run, and the field with its value.
+BLOCKS = [
+    ("streak", RESTLESS, {"streak": 2}),
+    ("streak", RESTLESS, {"streak": LARGEST_ROUND}),
+    ("streak", {"tolerance": 0.0}, {"streak": 1}),
+    ("announced last round", {"tolerance": 0.0}, {"after": AT + 2}),
+    ("announced last round", RESTLESS, {"after": AT + DIAMETER + 2}),
+    ("announced last round", RESTLESS, {"after": LARGEST_ROUND}),
+]
+HELLOS = [
+    ("epoch", {"epoch": 2}),
+    ("epoch", {"epoch": LARGEST_ROUND - 1}),
+    ("round", {"k": 7}),
+    ("round", {"k": LARGEST_ROUND}),
+    ("oldest", {"oldest": 6}),
+]
+BYES = [
+    ("round", Bye(4, DONE)),
+    ("round", Bye(7, DONE_BUT)),
+    ("radius", Bye(6, DONE, 1)),
+    ("radius", Bye(6, DONE_BUT, DIAMETER + 2)),
+    ("reason", Bye(5, SPENT)),
+]
+
+
+def test_every_rule_has_a_violation():
+    assert {name for name, *_ in BLOCKS} == {*BLOCK_RULES}
+    assert {name for name, *_ in HELLOS} == {*HELLO_RULES}
+    assert {name for name, _ in BYES} == {*BYE_RULES}
+
+
+@pytest.mark.parametrize(("rule", "algorithm", "lie"), BLOCKS)
+def test_a_block_that_breaks_a_rule_is_refused_and_the_right_one_taken_afterwards(rule, algorithm, lie):
+    talk = Talk(AT, **algorithm)
+    block = talk.others[2].block()
+    assert talk.tell(2, changed(block, **lie))
+    assert f"neighbor 2, round {AT}: its {rule} is not " in talk.log
+    assert talk.agent.is_missing(2)
+    talk.go_on()
+    assert (talk.agent.k, talk.error) == (6, None)
+
+
+@pytest.mark.parametrize(("rule", "fields"), HELLOS)
+def test_a_hello_that_breaks_a_rule_is_refused(rule, fields):
+    talk = Talk(AT, **RESTLESS)
+    assert talk.tell(2, talk.hello(2, **fields))
+    assert f": its {rule} is not " in talk.log
+    assert not talk.tell(2, talk.hello(2))
+    talk.go_on()
+    assert (talk.agent.k, talk.agent.epoch, talk.error) == (6, 0, None)
+
+
+@pytest.mark.parametrize(("rule", "bye"), BYES)
+def test_a_bye_that_breaks_a_rule_is_refused(rule, bye):
+    talk = Talk(AT, **RESTLESS)
+    assert talk.tell(2, bye)
+    assert f": its {rule} is not " in talk.log
+    talk.go_on()
+    assert (talk.agent.k, talk.agent.done, talk.error) == (6, set(), None)
+
+
+@pytest.mark.parametrize(
+    "algorithm", [CALM, RESTLESS, {"tolerance": 0.0}], ids=["calm", "restless", "no tolerance"]
+)
+def test_nothing_that_honest_agents_say_is_refused(algorithm):
+    talk = Talk(0, **algorithm)
+    while not talk.agent.is_done:
+        assert talk.go_on() == [0, 2]
+    for j in talk.agent.neighbors:
+        assert talk.others[j].is_done
+        assert not talk.tell(j, Bye(talk.agent.k, DONE))
+
+
+@pytest.mark.parametrize("ahead", range(1, DIAMETER + 2))
+def test_an_end_that_does_not_follow_from_a_round_in_which_this_peer_was_calm_is_not_believed(ahead):
+    talk = Talk(20, **RESTLESS)
+    block = talk.others[2].block()
+    assert talk.go_on({2: changed(block, after=block.k + ahead)}) == [0, 2]
+    assert talk.agent.runner.stop.after is None
+    for _ in range(10):
+        talk.go_on()
+    assert (talk.agent.k, talk.agent.is_done) == (31, False)
+
+
+@pytest.mark.parametrize("is_told_first", [False, True], ids=["in that round", "a round before"])
+def test_a_neighbor_that_ends_in_another_round_is_an_error_in_words_and_not_a_wait(is_told_first):
+    talk = Talk(AT, **RESTLESS)
+    bye = Bye(talk.agent.k + is_told_first, DONE)
+    assert not talk.tell(2, bye)
+    if is_told_first:
+        assert talk.error is None
+        talk.go_on()
+    assert isinstance(talk.error, EndMismatchError)
+    assert f"neighbor 2 is done with round {bye.k}" in str(talk.error)
+    assert "--restart-tracking" in str(talk.error)
+
+
+def test_a_neighbor_that_begins_anew_is_told_that_its_state_is_lost():
+    talk = Talk(0, **RESTLESS)
+    for j in talk.agent.neighbors:
+        talk.others[j].fallback = 0  # so all blocks are still there
+        talk.tell(j, talk.hello(j, birth="first"))
+    for _ in range(3):
+        talk.go_on()
+    talk.tell(2, talk.hello(2, k=0, life=6, birth="second", answered=0, is_asking=True))
+    (answer,) = [message for message in talk.sent if isinstance(message, Hello)]
+    assert (answer.answered, answer.oldest) == (6, 1)
+    assert [message.k for message in talk.sent if not isinstance(message, Hello)] == [3]
+    talk.go_on()
+    assert (talk.agent.k, talk.error) == (4, None)

@@ -1,0 +1,156 @@
+"""What an honest neighbor can say: for each field of each message, and at each moment.
+
+`wire` checks what a message must be by itself. Here it is compared with what the receiver knows: its own round,
+what it has said before, how often it was calm. A message that breaks a rule is refused, and counted. An honest
+neighbor breaks none, whatever others have told it. The tables below are those of docs/protocol.md, and tests make
+every violation from them. Which announcements of a last round are believed, `stop` says.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from thanos_peer.block import AgentId, Block, StopWord
+from thanos_peer.errors import RemoteProtocolError
+from thanos_peer.protocol.wire import DONE, SPENT, Bye, Hello
+
+EPOCHS_AHEAD = 1000  # that a sole neighbor may name, whose word is all there is; each takes seconds
+
+
+@dataclass(frozen=True, slots=True)
+class BlockView:
+    """What a peer knows when a block of its own round arrives.
+
+    Attributes:
+        k: Its round.
+        r: Rounds of this phase that are behind it.
+        ends_by_agreement: Whether the peers agree on the last round of this phase.
+        diameter: Of the graph.
+        before: Its own word on stopping in the round before.
+    """
+
+    k: int
+    r: int
+    ends_by_agreement: bool
+    diameter: int
+    before: StopWord
+
+
+@dataclass(frozen=True, slots=True)
+class TalkView:
+    """What a peer knows when a Hello or a Bye of its own epoch or a later one arrives.
+
+    Attributes:
+        k: Its round.
+        epoch: Its epoch.
+        diameter: Of the graph.
+        is_done: Whether this was its last round.
+        may_be_behind: Whether it has started again, or not begun: so its neighbors may be far ahead.
+        has_gone_on: Whether this life has taken a step, and no earlier one had the result.
+        radius: How far around it all are done, as it has said; None if it has said nothing.
+        epochs: The latest epochs that its other neighbors have named; empty if it has none.
+    """
+
+    k: int
+    epoch: int
+    diameter: int
+    is_done: bool
+    may_be_behind: bool
+    has_gone_on: bool
+    radius: int | None
+    epochs: tuple[int, ...]
+
+
+class Rule(NamedTuple):
+    """What an honest neighbor can say in a field: in words, and as a check."""
+
+    words: str
+    is_kept: Callable[[Any, Any], bool]
+
+
+def check(
+    rules: Mapping[str, Rule], view: BlockView | TalkView, sender: AgentId, message: Block | Hello | Bye
+) -> None:
+    """Raise RemoteProtocolError if a message breaks a rule, the first one in words."""
+    for field, rule in rules.items():
+        if not rule.is_kept(view, message):
+            raise RemoteProtocolError(neighbor=sender, k=message.k, what=f"its {field} is not {rule.words}")
+
+
+# ---------------------------------------------------------------------- blocks
+
+
+def _has_streak(view: BlockView, block: Block) -> bool:
+    """A streak is at most one more than that of any neighbor a round ago, and 0 when a phase begins."""
+    if not view.ends_by_agreement or view.r == 0:
+        return block.stop.streak == 0
+    return block.stop.streak <= min(view.r, view.diameter + 1, 1 + view.before.streak)
+
+
+def _has_after(view: BlockView, block: Block) -> bool:
+    """An announcement is diameter + 1 rounds ahead when it is made."""
+    after = block.stop.after
+    if not view.ends_by_agreement or view.r == 0:
+        return after is None
+    return after is None or after <= view.k + view.diameter + 1
+
+
+BLOCK_RULES: Final[dict[str, Rule]] = {
+    "streak": Rule(
+        "0 where the last round is known, or at most one more than this peer's a round ago",
+        _has_streak,
+    ),
+    "announced last round": Rule("nil where the last round is known, or at most diameter + 1 ahead", _has_after),
+}
+
+# ---------------------------------------------------------------------- hellos
+
+
+def _is_near(view: TalkView, message: Hello | Bye) -> bool:
+    return message.k <= view.k + 1 or view.may_be_behind
+
+
+def _names_epoch(view: TalkView, hello: Hello) -> bool:
+    """At most one ahead of what this peer and any other neighbor know."""
+    known = max((view.epoch, *view.epochs))
+    return hello.epoch <= known + (1 if view.epochs else EPOCHS_AHEAD)
+
+
+HELLO_RULES: Final[dict[str, Rule]] = {
+    "epoch": Rule(
+        "at most one later than this peer's or another neighbor's, or for a sole neighbor "
+        f"{EPOCHS_AHEAD} later than this peer's",
+        _names_epoch,
+    ),
+    "round": Rule(
+        "at most one ahead of this peer in its epoch",
+        lambda view, hello: hello.epoch != view.epoch or _is_near(view, hello),
+    ),
+    "oldest": Rule("at most its own round, or 1 before that", lambda _, hello: hello.oldest <= max(hello.k, 1)),
+}
+
+# ---------------------------------------------------------------------- byes
+
+
+def _ends_with_us(view: TalkView, bye: Bye) -> bool:
+    """All end with the same round, and none sends a block of it: so nobody is past a neighbor's last round."""
+    if not bye.is_done or bye.reason == SPENT:
+        return True
+    return bye.k == view.k if view.is_done else view.k <= bye.k and _is_near(view, bye)
+
+
+def _has_radius(view: TalkView, bye: Bye) -> bool:
+    """It is one more than the least around it, this peer included; what an earlier life has said is not known."""
+    if bye.reason != DONE or not view.has_gone_on:
+        return bye.radius <= view.diameter + 1
+    return bye.radius <= min(1 + (-1 if view.radius is None else view.radius), view.diameter + 1)
+
+
+BYE_RULES: Final[dict[str, Rule]] = {
+    "round": Rule("the last one of this peer, or for one that is not done yet a later one", _ends_with_us),
+    "radius": Rule("at most one more than what this peer has said", _has_radius),
+    "reason": Rule(
+        "one by which its blocks are gone, while this peer goes on with them",
+        lambda view, bye: bye.reason != SPENT or not view.has_gone_on,
+    ),
+}
