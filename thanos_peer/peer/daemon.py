@@ -92,7 +92,7 @@ def run_peer(topology: Topology, agent_id: AgentId, options: PeerOptions, signal
     if options.ends_with_stdin:
         signals.end_with(sys.stdin.fileno())
     prefer_long_turns()
-    allow_many_files()
+    allow_many_files(len(topology.graph.neighbors[agent_id]))
     directory = options.state or options.out.with_name(f"{options.out.name}.state")
     if options.survive == "nothing" and not options.is_fresh and (found := checkpoints_in(directory, agent_id)):
         raise CheckpointError(
