@@ -27,6 +27,7 @@ from thanos_peer.peer.result import OutcomeWriter
 from thanos_peer.peer.scheduling import prefer_long_turns
 from thanos_peer.peer.signals import Signals
 from thanos_peer.peer.status import StatusServer, local_address
+from thanos_peer.phases import WrongStateError
 from thanos_peer.problem import share_of
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.waiting import Patience
@@ -230,7 +231,11 @@ class _Life:
         if self.store is not None:
             is_made_up = self.topology.problem.data.kind == "synthetic"
             self.store.tie_to(share.samples, None if is_made_up else self.topology.data_file(self.agent))
-        return Agent(self.topology, self.agent, share.plan(), memory)
+        try:
+            return Agent(self.topology, self.agent, share.plan(), memory)
+        except WrongStateError as error:
+            assert self.store is not None, "that is where the state is from"  # noqa: S101
+            raise self.store.damaged(str(error)) from error
 
     def _keeper(self, stack: contextlib.ExitStack) -> Callable[[Agent], None]:
         """What is done with the agent in every round of the main phase."""
