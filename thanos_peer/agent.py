@@ -25,6 +25,11 @@ def as_sent(X: Matrix, exchange: str) -> Matrix:
         return X.astype(np.float32).astype(np.float64)
 
 
+def calm_size(diameter: int) -> int:
+    """Bytes of a bit for each of 2 diameter + 1 rounds: so long ago all were calm if one announces an end."""
+    return diameter // 4 + 1
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """All that an agent needs to go on with the same bits; what it has heard it can ask for again.
@@ -103,7 +108,9 @@ class Agent:
             memory.k, memory.arrays, memory.stop, index=memory.phase, began=memory.began, found=memory.found
         )
         self.fallback, self.epoch, self.done = memory.fallback, memory.epoch, set(memory.done)
-        self._calm = int.from_bytes(memory.calm or self._calm_rounds.to_bytes(self._calm_size))
+        self._calm = int.from_bytes(
+            memory.calm or self._calm_rounds.to_bytes(calm_size(self._topology.graph.diameter))
+        )
         self.birth, self.births = memory.birth, dict(memory.births)
         self._exchange = Exchange(
             self.id,
@@ -117,12 +124,8 @@ class Agent:
 
     @property
     def _calm_rounds(self) -> int:
-        """A bit for each round back to the one that an announcement of the last round may follow from."""
+        """A bit for each round back to the one that an announcement may follow from."""
         return (2 << 2 * self._topology.graph.diameter) - 1
-
-    @property
-    def _calm_size(self) -> int:
-        return self._topology.graph.diameter // 4 + 1
 
     @property
     def k(self) -> int:
@@ -172,7 +175,7 @@ class Agent:
             runner.index,
             runner.began,
             runner.found,
-            self._calm.to_bytes(self._calm_size),
+            self._calm.to_bytes(calm_size(self._topology.graph.diameter)),
             self.birth,
             dict(self.births),
         )

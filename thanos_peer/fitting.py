@@ -89,7 +89,7 @@ def fit(  # noqa: PLR0913 - named, each with its default
         "edges": _edges_of(graph, len(moments), seed),
         "problem": problem | {"n": moments[0].columns, "p": n_components, "data": data},
         "algorithm": algorithm,
-        "peers": [{"id": i, "address": f"ipc://{i}"} for i in range(len(moments))],
+        "peers": [{"id": i, "address": f"ipc://@{i}"} for i in range(len(moments))],
     }
     topology = parse(raw, file=Path("fit"), may_lack_data=True, reads_data=False)
     network = StackedNetwork(assemble(topology, moments))

@@ -1,4 +1,6 @@
+import contextlib
 import csv
+import resource
 
 import numpy as np
 import pytest
@@ -109,12 +111,31 @@ def test_what_cannot_be_done_is_one_line_with_code_3(tmp_path, run, monkeypatch,
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("facts", [b"[" * 100_000, b'{"a":' * 100_000, b"[]", b"\xff"])
+def test_facts_that_are_damaged_are_not_needed(tmp_path, run, facts):
+    samples = write_table(tmp_path / "x.npy", SAMPLES)
+    (run / "peers/0.json").write_bytes(facts)
+    call("transform", run, samples, "-o", tmp_path / "scores.csv")
+    assert scores_in(tmp_path / "scores.csv").shape == (53, P)
+
+
+@contextlib.contextmanager
+def largest_file(size):
+    """No file can grow beyond so many bytes meanwhile."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 @pytest.mark.parametrize("output", ["scores.csv", "scores.npy"])
 def test_a_full_disk_is_one_line_with_code_3(tmp_path, run, output):
     samples = write_table(tmp_path / "x.npy", SAMPLES)
-    (tmp_path / f"{output}.new").symlink_to("/dev/full")
-    result = call("transform", run, samples, "-o", tmp_path / output, code=3)
-    assert result.stderr == f"Error: {tmp_path / output} cannot be written: No space left on device\n"
+    with largest_file(50):
+        result = call("transform", run, samples, "-o", tmp_path / output, code=3)
+    assert result.stderr == f"Error: {tmp_path / output} cannot be written: File too large\n"
     assert not (tmp_path / output).exists()
 
 

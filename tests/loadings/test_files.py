@@ -3,8 +3,9 @@ import csv
 import numpy as np
 import pytest
 
+from thanos_peer.errors import DataFileError
 from thanos_peer.loadings import Findings, write_loadings
-from thanos_peer.loadings.files import read_matrices, whole_file
+from thanos_peer.loadings.files import read_facts, read_matrices, whole_file
 
 X = np.linalg.qr(np.random.default_rng(1).standard_normal((5, 2)))[0] * (1 + 1e-6)
 SPARSE = np.where(np.abs(X) > 0.3, X, 0.0)
@@ -35,6 +36,39 @@ def test_a_method_that_tracks_nothing_leaves_no_d(tmp_path):
         SPARSE.tobytes(),
         None,
     ]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e200])
+@pytest.mark.parametrize("which", ["X", "sparse", "D"])
+def test_numbers_that_no_run_ends_with_are_refused(tmp_path, which, value):
+    matrices = {"X": X.copy(), "sparse": SPARSE.copy(), "D": -X}
+    matrices[which][3, 1] = value
+    np.savez(tmp_path / "03.npz", **matrices)
+    with pytest.raises(DataFileError, match=r"03\.npz.* X, sparse and D must be finite"):
+        read_matrices(tmp_path / "03.npz", (5, 2))
+
+
+FACTS = b'{"round": 3, "eta": 0.1, "seconds": 1.0, "is_done": true, "has_converged": null}'
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        b"[]",
+        b"null",
+        FACTS.replace(b"0.1", b"NaN"),
+        FACTS.replace(b"1.0", b"Infinity"),
+        FACTS.replace(b"3", b"-3"),
+        FACTS.replace(b"3", b"1" + b"0" * 30),
+        FACTS.replace(b"null", b"[" * 100_000),
+    ],
+)
+def test_facts_that_no_peer_states_are_refused(tmp_path, facts):
+    (tmp_path / "03.json").write_bytes(FACTS)
+    assert read_facts(tmp_path / "03.json").round == 3
+    (tmp_path / "03.json").write_bytes(facts)
+    with pytest.raises(DataFileError, match=r"03\.json is not what a peer says of its run: .+"):
+        read_facts(tmp_path / "03.json")
 
 
 def test_the_polar_step_makes_the_columns_orthonormal_and_moves_x_as_little_as_can_be(tmp_path):

@@ -56,6 +56,15 @@ def pair(tmp_path):
     return write_topology(tmp_path / "net.toml", "path", 2)
 
 
+def test_too_few_files_to_open_are_refused_with_how_many_are_needed(pair, tmp_path):
+    limited = ["sh", "-c", 'ulimit -n 20; exec "$@"', "sh"]
+    peer = command("start", "--id", 0, "--topology", pair.file, "--out", tmp_path / "run")
+    done = subprocess.run([*limited, *peer], capture_output=True, text=True, check=False, timeout=60)
+    error = one_line_error(done, 3)
+    assert "this process may open 20 files only, and this peer needs 37 for its 1 neighbor(s)" in error
+    assert not (tmp_path / "run.state").exists()
+
+
 def test_an_id_that_is_not_in_the_file_is_refused(pair, tmp_path):
     error = one_line_error(start_and_wait("--id", 2, "--topology", pair.file, "--out", tmp_path / "run"), 3)
     assert "--id 2" in error

@@ -99,7 +99,7 @@ def test_what_is_no_run_directory_is_refused(run, tmp_path):
         ("summary.json", b"[]", "Input should be"),
         ("summary.json", b"{}", "name: Field required"),
         ("run.json", b'{"features": [1]}', "features.0: Input should be a valid string"),
-        ("run.json", b'{"command": "x"}', "command: Input should be a valid list"),
+        ("run.json", b'{"command": "x"}', "command: Input should be a valid array"),
         ("history.csv", b"round,objective\n0,1\n", "it has no column feasibility"),
         ("peers/1.npz", b"", "it holds no X"),
         ("peers/1.npz", b"not a zip file", "it holds no X"),

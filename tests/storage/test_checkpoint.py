@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import re
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -26,12 +28,12 @@ from thanos_peer.block import NOTHING, WORD, Block, StopWord
 from thanos_peer.block import PAIR as PAIR_OF_MATRICES
 from thanos_peer.errors import CheckpointError, StateInUseError
 from thanos_peer.launch.cluster import free_ports
-from thanos_peer.phases import Found, PhaseEnd
+from thanos_peer.phases import Found, PhaseEnd, WrongStateError
 from thanos_peer.protocol.wire import Bye
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage import checkpoint
 from thanos_peer.storage.checkpoint import CheckpointStore
-from thanos_peer.storage.checkpoint_fields import FIELDS
+from thanos_peer.storage.checkpoint_fields import FIELDS, VERSION, agent_memory, by_name, fields_of
 from thanos_peer.storage.peer_files import PeerFiles
 
 PAIR = make_topology(family="path", d=2, n=2, p=1)
@@ -43,7 +45,7 @@ BLOCKS = st.builds(
     st.just(0),
     st.binary(max_size=40),
     st.tuples(st.integers(0, 9), st.integers(0, 9)),
-    FLOATS,
+    st.floats(allow_nan=False, allow_infinity=False),
     STOP_WORDS,
     kind=st.sampled_from([PAIR_OF_MATRICES, WORD, NOTHING, EXACT.kind]),
     to=st.none() | st.lists(st.integers(0, 999), max_size=3).map(tuple),
@@ -61,12 +63,12 @@ def open_store(directory, topology=PAIR, agent=0, *, is_flushed=False):
     return CheckpointStore(directory, topology, agent, is_flushed=is_flushed)
 
 
-def memory_of_round(k, *, salt=0.5):
+def memory_of_round(k, *, salt=0.5, neighbors=(1,)):
     """Some memory with a block said in each of the two rounds before."""
     X = np.array([[salt + k], [1.0]])
     said = tuple(Block.of(at, X + at, -X, 0.1, StopWord(at), 0) for at in range(max(0, k - 2), k))
     arrays_ = {"X": X, "D": -X, "H": X / 3, "eta": np.asarray(0.1 + k)}
-    return Memory(k, arrays_, StopWord(1), said, {1: max(0, k - 2)}, k)
+    return Memory(k, arrays_, StopWord(1), said, dict.fromkeys(neighbors, max(0, k - 2)), k)
 
 
 def bits(each):
@@ -84,7 +86,7 @@ def bits_of(memory):
         [(*said._replace(eta=0.0), np.float64(said.eta).tobytes()) for said in memory.said],
         dict(memory.fallbacks),
         memory.fallback,
-        (memory.phase, memory.began),
+        (memory.phase, memory.began, memory.calm, memory.birth, dict(memory.births)),
         {field.name: bits(getattr(memory.found, field.name)) for field in fields(memory.found)},
     )
 
@@ -134,7 +136,7 @@ def newest(store, only, tmp_path):
 
 
 @given(data=st.data())
-def test_whatever_is_saved_comes_back_to_the_last_bit(data, tmp_path_factory):
+def test_whatever_is_saved_comes_back_to_the_last_bit(data):
     k = data.draw(st.integers(0, 2**40))
     state = data.draw(st.dictionaries(st.text(max_size=9), FINDINGS | st.binary(max_size=40), max_size=4))
     rounds = range(max(0, k - data.draw(st.integers(0, 4))), k)
@@ -154,9 +156,7 @@ def test_whatever_is_saved_comes_back_to_the_last_bit(data, tmp_path_factory):
         began=began,
         found=data.draw(FOUND),
     )
-    with open_store(tmp_path_factory.mktemp("state")) as store:
-        store.save(memory)
-        assert bits_of(store.load()) == bits_of(memory)
+    assert bits_of(agent_memory(by_name(VERSION, msgpack.packb(fields_of(memory))))) == bits_of(memory)
 
 
 @pytest.mark.parametrize("method", ["thanos", "proximal", "gram"])
@@ -235,11 +235,13 @@ def test_the_checkpoints_of_other_peers_are_left_alone(tmp_path):
     topology = make_topology(family="path", d=12, n=2, p=1)
     with open_store(tmp_path, topology, 1) as one, open_store(tmp_path, topology, 11) as eleven:
         for k in range(4):
-            one.save(memory_of_round(k))
-            eleven.save(memory_of_round(k, salt=0.25))
+            one.save(memory_of_round(k, neighbors=(0, 2)))
+            eleven.save(memory_of_round(k, salt=0.25, neighbors=(10,)))
         one.clear()
         assert one.load() is None
-        assert bits_of(eleven.load()) == bits_of(replace(memory_of_round(3, salt=0.25), fallback=2))
+        assert bits_of(eleven.load()) == bits_of(
+            replace(memory_of_round(3, salt=0.25, neighbors=(10,)), fallback=2)
+        )
 
 
 @pytest.mark.parametrize("k", [5, 7])
@@ -399,7 +401,7 @@ def test_a_checkpoint_with_other_fields_is_refused_by_their_name_and_kept(store,
     assert only.read_bytes() == content
 
 
-def test_a_checkpoint_that_a_program_with_format_5_wrote_can_be_read(store, tmp_path):
+def test_a_checkpoint_that_a_program_with_format_5_wrote_can_be_read():
     X = np.array([[0.5], [1.0]])
     over = (PhaseEnd("size", 4, None), PhaseEnd("start", 40, has_converged=True))
     expected = memory_of_round(3)
@@ -415,13 +417,175 @@ def test_a_checkpoint_that_a_program_with_format_5_wrote_can_be_read(store, tmp_
         found=Found(over=over, size=np.asarray(0.1), final={"X": X}, mean=X[:, 0] / 3),
     )
     written = Path(__file__).with_name("format_5.ckpt").read_bytes()
-    # The file is about this topology, whatever its digest is by now.
-    fitting = with_body(written, lambda body: [PAIR.digest, *body[1:]])
-    (tmp_path / "0-e2-000000000003.ckpt").write_bytes(fitting)
-    assert bits_of(store.load()) == bits_of(expected)
-    store.tie_to("of samples", None)
-    with pytest.raises(CheckpointError, match="other samples"):
-        store.tie_to("of other samples", None)
+    named = by_name(5, written[44:])
+    assert [named.pop(name) for name in ("agent", "samples")] == [0, "of samples"]
+    del named["digest"]
+    assert bits_of(agent_memory(named)) == bits_of(expected)
+
+
+def with_field(name, change):
+    return lambda body: body | {name: change(body[name])}
+
+
+def with_blocks(change):
+    return with_field("said", lambda said: [change(number, block) for number, block in enumerate(said)])
+
+
+def put(at, value):
+    """A list with another value at one place."""
+    return lambda each: [*each[:at], value, *each[at + 1 :]]
+
+
+MALFORMED = {
+    "a list": list,
+    "no body": lambda _: None,
+    "a number for a name": lambda body: {1: body},
+    **{
+        f"{name} is {value!r}": with_field(name, lambda _, value=value: value)
+        for name in FIELDS
+        for value in (None, "x", 1.5, True, -1, 2**63, {}, [[]], b"")
+        if (name, value) not in (("said", b""), ("done", b""), ("calm", b""), ("births", b""), ("birth", "x"))
+    },
+    "a round of a phase that cannot be": lambda body: body | {"k": 10**9},
+    "a phase that is none": lambda body: body | {"phase": 1},
+    "a beginning before it": lambda body: body | {"began": 1},
+    "an array of another length": with_field("arrays", lambda each: [["X", [2, 2], b"12345678"], *each[1:]]),
+    "an array of negative length": with_field("arrays", lambda each: [["X", [-1], b"12345678"], *each[1:]]),
+    "a huge array": with_field("arrays", lambda each: [["X", [2**40, 2**40], b""], *each[1:]]),
+    "a streak beyond the diameter": lambda body: body | {"stop": [9, None]},
+    "an end before the round": lambda body: body | {"stop": [0, 1]},
+    "a stop of three": lambda body: body | {"stop": [0, None, 1]},
+    "no neighbor": lambda body: body | {"fallbacks": []},
+    "another neighbor": lambda body: body | {"fallbacks": [[5, 0]]},
+    "one neighbor more": lambda body: body | {"fallbacks": [[1, 0], [2, 0]]},
+    "another that is done": lambda body: body | {"done": [3]},
+    "calm rounds beyond the diameter": lambda body: body | {"calm": bytes(9)},
+    "another that was born": lambda body: body | {"births": [[3, "x"]]},
+    "blocks with a gap": with_blocks(lambda number, block: block if number else put(0, 2)(block)),
+    "blocks from beyond": with_blocks(lambda _, block: put(0, block[0] + 7)(block)),
+    "a block of another shape": with_blocks(lambda _, block: put(2, [3, 1])(block)),
+    "a block with other bytes": with_blocks(lambda _, block: put(1, b"1234")(block)),
+    "a block of another kind": with_blocks(lambda _, block: put(6, "int9")(block)),
+    "a block to a stranger": with_blocks(lambda _, block: put(7, [7])(block)),
+    "a block with a step that is none": with_blocks(lambda _, block: put(3, float("nan"))(block)),
+    "a finding of another shape": lambda body: body | {"found": [[], None, [["X", [1], b"12345678"]]]},
+    "a finding in bytes": lambda body: body | {"found": [[], None, [["X", None, b"12345678"]]]},
+    "a phase that has not been": lambda body: body | {"found": [[["mean", 1, None]], None, []]},
+    "an end of another form": lambda body: body | {"found": [[["mean", "x", 3]], None, []]},
+    "deep nesting": with_field("found", lambda _: nested(400)),
+}
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+def test_the_earlier_is_used_where_the_newest_has_a_right_checksum_and_no_sense(store, newest, what):
+    assert_only_the_earlier_is_used(store, newest, with_body(newest.read_bytes(), MALFORMED[what]))
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\xdd\xff\xff\xff\xff", b"\x91" * 2000])
+def test_the_only_one_is_refused_where_its_body_is_no_msgpack_at_all(store, only, body):
+    version = only.read_bytes()[8:12]
+    content = only.read_bytes()[:12] + hashlib.sha256(version + body).digest() + body
+    assert_nothing_is_intact(store, only, content)
+
+
+@pytest.mark.parametrize("name", ["0-000000000009.ckpt", "0-e1-000000000007.ckpt"])
+def test_a_checkpoint_under_another_name_is_damaged(store, newest, name):
+    newest.rename(newest.with_name(name))
+    if "e1" in name:
+        with pytest.raises(CheckpointError, match="is intact"):
+            store.load()
+    else:
+        assert store.load().k == 3
+
+
+def wrong_states():
+    """States that are none of phase thanos of a pair, by what is wrong with them."""
+    right = memory_of_round(3).arrays
+    return {
+        "of shape (1, 2)": right | {"X": right["X"].T},
+        "bytes": right | {"X": b"12345678"},
+        "must have": {"X": right["X"]},
+        "must have ": right | {"Z": right["X"]},
+        "no step leads to": right | {"X": right["X"] * np.nan},
+        "no step leads to ": right | {"D": right["D"] * 1e200},
+    }
+
+
+@pytest.mark.parametrize("what", wrong_states())
+def test_an_agent_does_not_go_on_from_what_is_no_state_of_its_phase(what):
+    instance = make_instance(family="path", d=2, n=2, p=1)
+    memory = replace(memory_of_round(3), arrays=wrong_states()[what])
+    with pytest.raises(WrongStateError, match=re.escape(what.strip())):
+        Agent(instance.topology, 0, instance.plan(0), memory)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda arrays: arrays | {"partial": b"1234"},
+        lambda arrays: arrays | {"partial": np.ones(3)},
+        lambda arrays: arrays | {"word": np.ones(99)},
+        lambda arrays: arrays | {"omen": np.ones(1)},
+        lambda arrays: arrays | {"root.X": np.ones((9, 9))},
+        lambda arrays: {name: each for name, each in arrays.items() if name != "partial"},
+        lambda arrays: {name: each for name, each in arrays.items() if name != "root.X"} | {"root.Q": np.ones(1)},
+    ],
+)
+def test_an_agent_does_not_go_on_from_what_is_no_state_of_a_sum(change):
+    raw = raw_topology("path", 3)
+    exact("proximal")(raw)
+    instance = make_instance(raw)
+    network, root = AgentNetwork(instance), instance.topology.graph.tree.root
+    while network.agents[root].phase != "proximal":
+        network.advance()
+    memory = network.agents[root].memory()
+    assert Agent(instance.topology, root, instance.plan(root), memory).phase == "proximal"
+    with pytest.raises(WrongStateError):
+        Agent(instance.topology, root, instance.plan(root), replace(memory, arrays=change(memory.arrays)))
+
+
+def test_checkpoints_and_their_directory_are_for_their_owner_alone(tmp_path):
+    with open_store(tmp_path / "state") as store:
+        store.save(memory_of_round(3))
+        assert {stat.S_IMODE(path.stat().st_mode) for path in store.directory.iterdir()} == {0o600}
+    assert stat.S_IMODE(store.directory.stat().st_mode) == 0o700
+
+
+def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_is_not_touched(tmp_path):
+    (tmp_path / "elsewhere").write_bytes(b"mine")
+    (tmp_path / "0.lock").symlink_to("elsewhere")
+    with pytest.raises(CheckpointError, match=r"0\.lock: it is a symbolic link, not a regular file"):
+        open_store(tmp_path)
+    assert (tmp_path / "elsewhere").read_bytes() == b"mine"
+
+
+def test_a_lock_that_is_a_pipe_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "0.lock")
+    with pytest.raises(CheckpointError, match=r"0\.lock: it is a pipe, not a regular file"):
+        open_store(tmp_path)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_checkpoint_that_is_a_pipe_or_a_link_is_damaged(store, newest, make, caplog):
+    newest.unlink()
+    make(newest)
+    assert store.load().k == 3
+    assert "not a regular file" in caplog.text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
+def test_a_checkpoint_of_another_user_is_refused(store, newest, monkeypatch):
+    os.chown(newest, 54321, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(CheckpointError, match=r"is not this peer's: it belongs to user 54321.*--fresh"):
+        store.load()
 
 
 def test_a_second_store_of_the_same_peer_is_refused_and_names_the_process(store, tmp_path):
@@ -459,7 +623,7 @@ def test_a_second_process_of_the_same_peer_is_refused_and_names_the_first(tmp_pa
 def test_another_peer_may_use_the_same_directory(store, tmp_path):
     with open_store(tmp_path, agent=1) as other:
         store.save(memory_of_round(1))
-        other.save(memory_of_round(2))
+        other.save(memory_of_round(2, neighbors=(0,)))
         assert (store.load().k, other.load().k) == (1, 2)
 
 
@@ -498,7 +662,7 @@ def test_a_checkpoint_that_cannot_be_read_is_damaged_and_the_earlier_one_is_used
     newest.unlink()
     newest.mkdir()  # reads of it fail, as those of a bad sector do
     assert bits_of(store.load()) == bits_of(memory_of_round(3))
-    assert f"{newest} is damaged (cannot be read: Is a directory)" in caplog.text
+    assert f"{newest} is damaged (cannot be read: it is a directory, not a regular file)" in caplog.text
 
 
 def test_a_checkpoint_of_a_topology_with_many_more_peers_is_refused_all_the_same(tmp_path):

@@ -28,6 +28,7 @@ from thanos_peer.cli.transform import transform_command
 from thanos_peer.errors import ThanosPeerError
 
 EXIT_FILE = 3
+FILES_ERRORS = {errno.EMFILE, errno.ENFILE}
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # of a write, which names no file
 
 
@@ -48,6 +49,10 @@ class _App(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(128 + signal.SIGPIPE) from None
         except OSError as error:
+            if error.errno in FILES_ERRORS:
+                raise _Failure(
+                    f"{error.strerror}: raise the limit, for instance ulimit -n 4096", EXIT_FILE
+                ) from error
             if error.filename is None and error.errno not in DISK_ERRORS:
                 raise
             raise _Failure(f"{error.filename or 'the disk'}: {error.strerror}", EXIT_FILE) from error

@@ -1,11 +1,11 @@
 """`thanos-peer compose`: a directory from which `docker compose` or a swarm runs the peers of a topology."""
 
-import json
 import os
 import re
 import stat
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -33,6 +33,7 @@ from thanos_peer.deploy.containers import (
 )
 from thanos_peer.deploy.enclosures import enclosures_of
 from thanos_peer.errors import ConfigError
+from thanos_peer.json_files import DamagedJSONError, read_json
 from thanos_peer.topology import Topology, load
 from thanos_peer.transport.key_change import change_keys
 from thanos_peer.transport.keys import secret_directory, secret_file
@@ -161,8 +162,8 @@ def _check_results(directory: Path, topology: Topology) -> None:
     """Refuse to replace a network whose results are there: its peers would end, and be started, over and over."""
     for file in sorted((directory / "results/peers").glob("*.json")):
         try:
-            digest = json.loads(file.read_bytes()).get("digest")
-        except (OSError, ValueError, AttributeError):
+            digest = read_json(file, dict[str, Any]).get("digest")
+        except (OSError, DamagedJSONError):
             continue  # the peer itself says what is wrong with it
         if digest != topology.digest:
             raise ConfigError(

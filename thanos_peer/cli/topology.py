@@ -12,7 +12,7 @@ from thanos_peer.algorithm.regularizers import REGULARIZERS
 from thanos_peer.cli.ids import check_id
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
-from thanos_peer.errors import ConfigError
+from thanos_peer.errors import ConfigError, TopologyError
 from thanos_peer.phases import Phase
 from thanos_peer.plots import draw_topology
 from thanos_peer.preparation import outline
@@ -21,6 +21,7 @@ from thanos_peer.topology import Topology, families, load, parse
 from thanos_peer.topology.prediction import OF_A_GAP, cheaper_method, digits_of, largest_n_for_gram, typical_sums
 from thanos_peer.topology.render import Draft, render
 from thanos_peer.topology.sections import MOST_PEERS
+from thanos_peer.topology.sockets import socket_mistakes
 from thanos_peer.topology.variants import OF_PRESETS, suits, with_method
 
 
@@ -149,11 +150,14 @@ def check_command(file: Path, agent: int | None) -> None:
     """Check topology FILE, and print what follows from it.
 
     All mistakes are reported together. Data files are read too: all that are named, or with --id only the one of
-    the peer that lives on this host.
+    the peer that lives on this host. An ipc:// address where this host has something else than a socket is a
+    mistake.
     """
     topology = load(file, data_of=None if agent is None else {agent}, may_lack_data=True)
     if agent is not None:
         check_id(topology, agent)
+    if mistakes := list(socket_mistakes(topology)):
+        raise TopologyError(str(file), mistakes)
     for label, text in facts(topology).items():
         click.echo(f"{label:24}{text}")
     is_whole = topology.problem.data.kind == "synthetic" or all(peer.data for peer in topology.peers)

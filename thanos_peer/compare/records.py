@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from thanos_peer.compare.trials import Trial
 from thanos_peer.durable import make_directory, whole_file
 from thanos_peer.errors import ConfigError, DataFileError
+from thanos_peer.json_files import DamagedJSONError, read_json
 
 DONE, DIVERGED, ERROR = "done", "diverged", "error"
 FAILURES = (DIVERGED, ERROR)
@@ -167,12 +168,9 @@ def _shown(value: Any) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        return read_json(path, dict[str, Any])
+    except DamagedJSONError as error:
         raise DataFileError(f"{path} is damaged: {error}; remove it and call again") from error
-    if not isinstance(content, dict):
-        raise DataFileError(f"{path} is damaged: it holds no object; remove it and call again")
-    return content
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.trajectory import TrajectoryReader
 from thanos_peer.topology import Topology
 from thanos_peer.topology.editing import with_ports, with_public_keys
+from thanos_peer.topology.sockets import check_sockets
 from thanos_peer.transport.keys import (
     credentials_of,
     make_keys,
@@ -90,6 +91,8 @@ def prepare_peers(
         binds: Where each peer listens, if that is another port.
         makes_keys: Whether peers without keys get new ones.
     """
+    if ports is None:
+        check_sockets(topology)
     directory = secret_directory(topology.file if topology.has_keys else file)
     if not topology.has_keys and makes_keys:
         keys = make_keys(topology)

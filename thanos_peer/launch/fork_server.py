@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, TypeAlias
 
+from thanos_peer.durable import open_private
+
 READY: Final = b"ready"
 LONGEST: Final = 2**16  # bytes of a request, or of an answer
 _PROGRAM: Final = (sys.executable, "-m", "thanos_peer")
@@ -175,7 +177,7 @@ class ForkServer:
     def _make(self, peer: PeerProcess, arguments: list[str], log: Path) -> None:
         # Overridden below, unless no process can be made.
         peer.failed(_NO_PROCESS)
-        with log.open("ab") as file:
+        with os.fdopen(open_private(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
             try:
                 peer.started(self._fork(arguments, file) or self._start_program(arguments, file))
             except _LostError:

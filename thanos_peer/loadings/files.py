@@ -18,17 +18,18 @@ from pathlib import Path
 from typing import IO, Annotated, Any
 
 import numpy as np
-from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
+from pydantic import Field, FiniteFloat
 
 from thanos_peer.algorithm.stiefel import polar
 from thanos_peer.block import Matrix
 from thanos_peer.durable import whole_file
 from thanos_peer.errors import DataFileError
+from thanos_peer.json_files import Count, DamagedJSONError, read_json
 from thanos_peer.loadings.findings import Findings
 from thanos_peer.samples import named
 from thanos_peer.samples.npy import load_arrays
 
-LARGEST_FACTS = 2**24  # bytes
+LARGEST_NUMBER = 1e100  # no result of a sound run comes near; squares of larger ones may not be finite
 
 
 def write_loadings(path: Path, X: Matrix, D: Matrix | None, sparse: Matrix, findings: Findings) -> None:
@@ -41,15 +42,15 @@ def write_loadings(path: Path, X: Matrix, D: Matrix | None, sparse: Matrix, find
     for name in ("mean", "scale", "common", "explained_variance_ratio"):
         if (known := getattr(findings, name)) is not None:
             arrays[name] = known
-    with whole_file(path.with_suffix(".csv")) as file, as_text(file) as text:
+    with whole_file(path.with_suffix(".csv"), is_private=True) as file, as_text(file) as text:
         _write_csv(text, X, sparse, findings.features)
-    with whole_file(path) as file:
+    with whole_file(path, is_private=True) as file:
         np.savez(file, **arrays)
 
 
 def write_facts(path: Path, facts: dict[str, Any]) -> None:
     """Write a peer's .json."""
-    with whole_file(path) as file:
+    with whole_file(path, is_private=True) as file:
         file.write((json.dumps(facts, indent=2) + "\n").encode())
 
 
@@ -57,16 +58,16 @@ def write_facts(path: Path, facts: dict[str, Any]) -> None:
 class RunFacts:
     """What a summary of the network takes from a peer's .json."""
 
-    round: int
-    eta: float
-    seconds: float
+    round: Count
+    eta: FiniteFloat
+    seconds: FiniteFloat
     is_done: bool
     has_converged: bool | None
     ending: str = ""
     overall: Annotated[FiniteFloat, Field(gt=0)] | None = None
-    rounds_by_phase: dict[str, int] | None = None
+    rounds_by_phase: dict[str, Count] | None = None
     phases_cut_short: list[str] = field(default_factory=list)
-    starts: int | None = None
+    starts: Count | None = None
 
 
 def read_facts(path: Path) -> RunFacts:
@@ -75,12 +76,10 @@ def read_facts(path: Path) -> RunFacts:
     Raises:
         DataFileError: It is damaged, or none.
     """
-    with path.open("rb") as file:
-        content = file.read(LARGEST_FACTS)
     try:
-        return TypeAdapter(RunFacts).validate_json(content)
-    except ValidationError as error:
-        raise DataFileError(f"{path} is not what a peer says of its run: {error.errors()[0]['msg']}") from error
+        return read_json(path, RunFacts)
+    except DamagedJSONError as error:
+        raise DataFileError(f"{path} is not what a peer says of its run: {error}") from error
 
 
 def read_matrices(path: Path, shape: tuple[int, int]) -> tuple[Matrix, Matrix, Matrix | None]:
@@ -95,9 +94,16 @@ def read_matrices(path: Path, shape: tuple[int, int]) -> tuple[Matrix, Matrix, M
         matrices = [X, sparse] if D is None else [X, sparse, D]
         if any(each is None or each.dtype != np.float64 or each.shape != shape for each in matrices):
             raise DataFileError(f"is no result of this topology: X, sparse and D must be float64 of shape {shape}")
+        if not all(_are_sound(each) for each in matrices if each is not None):
+            raise DataFileError("is no result of this topology: X, sparse and D must be finite, and below 1e100")
     assert X is not None, "checked"  # noqa: S101
     assert sparse is not None, "checked"  # noqa: S101
     return X, sparse, D
+
+
+def _are_sound(numbers: Matrix) -> bool:
+    """Whether they, and the sum of their squares, are finite."""
+    return bool(np.isfinite(numbers).all() and np.abs(numbers).max(initial=0.0) < LARGEST_NUMBER)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """A peer's result, read back from its run directory."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -11,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from thanos_peer.algorithm.stiefel import polar
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError, DataFileError
+from thanos_peer.json_files import DamagedJSONError, read_json
 from thanos_peer.samples import check_same_features, columns_of, named
 from thanos_peer.samples.npy import load_arrays
 from thanos_peer.samples.table import finite_samples
@@ -158,8 +158,8 @@ def _checked(
 
 
 def _facts_beside(file: Path) -> dict[str, Any]:
+    """What the .json beside a result says; nothing where there is none, or it is damaged."""
     try:
-        facts = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json(file.with_suffix(".json"), dict[str, Any])
+    except (OSError, DamagedJSONError):
         return {}
-    return facts if isinstance(facts, dict) else {}

@@ -29,6 +29,7 @@ from thanos_peer.peer.result import OutcomeWriter
 from thanos_peer.peer.scheduling import prefer_long_turns
 from thanos_peer.peer.signals import Signals
 from thanos_peer.peer.status import StatusServer, local_address
+from thanos_peer.phases import WrongStateError
 from thanos_peer.problem import share_of
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.waiting import Patience
@@ -94,7 +95,7 @@ def run_peer(topology: Topology, agent_id: AgentId, options: PeerOptions, signal
     if options.ends_with_stdin:
         signals.end_with(sys.stdin.fileno())
     prefer_long_turns()
-    allow_many_files()
+    allow_many_files(len(topology.graph.neighbors[agent_id]))
     directory = options.state or options.out.with_name(f"{options.out.name}.state")
     if options.survive == "nothing" and not options.is_fresh and (found := checkpoints_in(directory, agent_id)):
         raise CheckpointError(
@@ -233,7 +234,11 @@ class _Life:
         if self.store is not None:
             is_made_up = self.topology.problem.data.kind == "synthetic"
             self.store.tie_to(share.samples, None if is_made_up else self.topology.data_file(self.agent))
-        agent = Agent(self.topology, self.agent, share.plan(), memory)
+        try:
+            agent = Agent(self.topology, self.agent, share.plan(), memory)
+        except WrongStateError as error:
+            assert self.store is not None, "that is where the state is from"  # noqa: S101
+            raise self.store.damaged(str(error)) from error
         if memory is None:
             agent.birth = secrets.token_hex(16)
         return agent, hashlib.sha256(f"{agent.birth} {share.samples}".encode()).hexdigest()[:32]

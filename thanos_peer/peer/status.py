@@ -35,6 +35,7 @@ from thanos_peer.errors import ConfigError, printable
 from thanos_peer.peer.health import answer_at, place_of, unix_name
 from thanos_peer.topology import Topology
 from thanos_peer.topology.sections import check_address
+from thanos_peer.topology.sockets import directory_fault, path_fault
 from thanos_peer.transport.links import is_taken
 
 log = logging.getLogger("thanos_peer")
@@ -188,9 +189,9 @@ def _open(address: str) -> socket.socket:
     if not name.startswith("\0"):
         if is_taken(address):
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-        with contextlib.suppress(FileNotFoundError):
-            if stat.S_ISSOCK(os.lstat(name).st_mode):
-                Path(name).unlink()
+        if (fault := path_fault(Path(name)) or directory_fault(Path(name))) is not None:
+            raise OSError(errno.EPERM, fault)
+        Path(name).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(name)

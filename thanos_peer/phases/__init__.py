@@ -8,7 +8,7 @@ in. What a phase has found is there for those that follow.
 """
 
 from thanos_peer.phases.mixing import Mixing
-from thanos_peer.phases.phase import Arrays, Found, Phase, PhaseEnd, Plan, named_arrays
+from thanos_peer.phases.phase import Arrays, Found, Phase, PhaseEnd, Plan, WrongStateError, named_arrays
 from thanos_peer.phases.pooling import Pooling, run_sums
 from thanos_peer.phases.runner import Answer, PhaseRunner
 
@@ -22,6 +22,7 @@ __all__ = [
     "PhaseRunner",
     "Plan",
     "Pooling",
+    "WrongStateError",
     "named_arrays",
     "run_sums",
 ]

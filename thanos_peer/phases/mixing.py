@@ -8,7 +8,18 @@ import numpy as np
 from thanos_peer.algorithm.method import Method, Setup
 from thanos_peer.algorithm.mixing import Heard, divergence, has_sound_numbers
 from thanos_peer.block import PAIR, AgentId, Block, Matrix
-from thanos_peer.phases.phase import Arrays, Form, Found, PhaseEnd, Said, little_endian, named_arrays, with_end
+from thanos_peer.phases.phase import (
+    Arrays,
+    Form,
+    Found,
+    PhaseEnd,
+    Said,
+    WrongStateError,
+    check_shapes,
+    little_endian,
+    named_arrays,
+    with_end,
+)
 from thanos_peer.topology.graph import Graph
 
 
@@ -149,5 +160,14 @@ class Mixing:
         return dict(named_arrays(state))
 
     def restored(self, arrays: Arrays) -> Any:
-        """As it was; what a method's state is made of is the annotation of `start`'s result."""
-        return self.method.state_type(**arrays)
+        """As it was; what a method's state is made of is the annotation of `start`'s result.
+
+        Raises:
+            WrongStateError: It is no state that this agent can have been in.
+        """
+        check_shapes(arrays, named_arrays(self.start()))
+        state = self.method.state_type(**arrays)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not has_sound_numbers(self.method.send(state)):
+                raise WrongStateError("its state has numbers that no step leads to")
+        return state

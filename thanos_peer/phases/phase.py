@@ -4,10 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
+
 from thanos_peer.block import AgentId, Block, Matrix, bytes_each
 
 Arrays: TypeAlias = dict[str, Matrix | bytes]
 Form: TypeAlias = tuple[str, tuple[int, int]]  # the kind and the shape of what a block carries
+
+
+class WrongStateError(ValueError):
+    """Arrays that are no state of a phase."""
 
 
 class PhaseEnd(NamedTuple):
@@ -134,7 +140,11 @@ class Phase(Protocol):
         """A state by name."""
 
     def restored(self, arrays: Arrays) -> Any:
-        """The state of these arrays."""
+        """The state of these arrays.
+
+        Raises:
+            WrongStateError: They are none.
+        """
 
     @property
     def can_restart(self) -> bool:
@@ -179,6 +189,21 @@ def size_of_form(form: Form) -> int:
 def named_arrays(state: Any) -> dict[str, Matrix]:
     """The arrays of a dataclass by name."""
     return {field.name: getattr(state, field.name) for field in fields(state)}
+
+
+def check_shapes(arrays: Mapping[str, Matrix | bytes], like: Mapping[str, Matrix]) -> None:
+    """Refuse arrays that have other names or shapes than a state has; what is empty at first may grow.
+
+    Raises:
+        WrongStateError: They have.
+    """
+    if set(arrays) != set(like):
+        raise WrongStateError(f"its state has {sorted(arrays)}; must have {sorted(like)}")
+    for name, known in like.items():
+        found, expected = arrays[name], np.shape(known)
+        if isinstance(found, bytes) or (np.shape(found) != expected and 0 not in expected):
+            what = "bytes" if isinstance(found, bytes) else f"of shape {np.shape(found)}"
+            raise WrongStateError(f"{name} of its state is {what}; must be of shape {expected}")
 
 
 def little_endian(matrix: Matrix) -> bytes:

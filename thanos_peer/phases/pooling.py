@@ -8,9 +8,20 @@ import numpy as np
 
 from thanos_peer.algorithm.fixed_point import OutOfRangeError
 from thanos_peer.algorithm.pooling import Layout, Place, Pooled, PoolState, WrongSumError, decide, pool_step
-from thanos_peer.block import NOTHING, WORD, AgentId, Block, Matrix
+from thanos_peer.block import NOTHING, WORD, AgentId, Block, Matrix, bytes_each
 from thanos_peer.errors import DataFileError, RemoteProtocolError
-from thanos_peer.phases.phase import Arrays, Form, Found, PhaseEnd, Said, little_endian, named_arrays, with_end
+from thanos_peer.phases.phase import (
+    Arrays,
+    Form,
+    Found,
+    PhaseEnd,
+    Said,
+    WrongStateError,
+    check_shapes,
+    little_endian,
+    named_arrays,
+    with_end,
+)
 from thanos_peer.topology.graph import Graph
 
 WHO = "that neighbor, or a peer whose numbers it has passed on, is wrong"
@@ -217,17 +228,30 @@ class Pooling:
         return known
 
     def restored(self, arrays: Arrays) -> PoolState:
-        """As it was."""
-        partial, word, told = arrays["partial"], arrays.get("word"), arrays.get("told")
-        assert isinstance(partial, bytes)  # noqa: S101
+        """As it was.
+
+        Raises:
+            WrongStateError: It is no state that this agent can have been in.
+        """
+        partial = arrays.get("partial")
+        words: Arrays = {name: each for name, each in arrays.items() if name in ("word", "told")}
+        self._check_partial(partial)
+        check_shapes(words, dict.fromkeys(words, np.empty(self.layout.down)))
         root = {name.removeprefix("root."): each for name, each in arrays.items() if name.startswith("root.")}
-        state = type(self.method.begin())(**root) if root else None
-        return PoolState(
-            partial,
-            word if isinstance(word, np.ndarray) else None,
-            state,
-            told if isinstance(told, np.ndarray) else None,
-        )
+        if unknown := set(arrays) - {"partial", *words, *(f"root.{name}" for name in root)}:
+            raise WrongStateError(f"its state has {sorted(unknown)}, which a sum does not know")
+        return PoolState(partial, words.get("word"), self._restored_root(root), words.get("told"))  # type: ignore[arg-type]
+
+    def _check_partial(self, partial: Matrix | bytes | None) -> None:
+        lengths = {bytes_each(each.kind) * each.up for each in (self.layout, self.layout.of_sum(1))}
+        if not isinstance(partial, bytes) or len(partial) not in lengths:
+            raise WrongStateError(f"its state has no sum of {' or '.join(map(str, sorted(lengths)))} bytes")
+
+    def _restored_root(self, root: Arrays) -> Any:
+        """At the root, the method's state."""
+        begun = self.method.begin() if self.place.depth == 0 else None
+        check_shapes(root, {} if begun is None else named_arrays(begun))
+        return None if begun is None else type(begun)(**root)
 
 
 def run_sums(phases: Sequence[Pooling], found: Found) -> Found:

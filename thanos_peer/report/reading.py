@@ -1,17 +1,16 @@
 """A run directory as a report sees it. What is not there is left empty; what is damaged is an error."""
 
 import csv
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError, DataFileError
+from thanos_peer.json_files import DamagedJSONError, read_json
 from thanos_peer.loadings import load_result
 from thanos_peer.samples.npy import load_arrays
 from thanos_peer.storage.peer_files import PeerFiles
@@ -150,13 +149,9 @@ def _read_json(path: Path, kind: type[T]) -> T | None:
     if not path.exists():
         return None
     try:
-        return TypeAdapter(kind).validate_python(json.loads(path.read_text(encoding="utf-8")))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"]))
-        raise _damaged(path, f"{key}: {first['msg']}" if key else first["msg"]) from error
-    except (ValueError, RecursionError) as error:
-        raise _damaged(path, f"it is not JSON: {error}") from error
+        return read_json(path, kind)
+    except DamagedJSONError as error:
+        raise _damaged(path, str(error)) from error
 
 
 def _read_history(path: Path) -> dict[str, Matrix]:

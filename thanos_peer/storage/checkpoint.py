@@ -13,8 +13,9 @@ Invariants:
    killed process is to be survived), renamed, and the directory flushed.
 2. The two latest are kept, and neighbors are told the earlier of them as the fallback: so one of them may be
    damaged and the run still goes on with the same bits. Those of earlier epochs are never gone on from.
-3. Whatever is read is checked against the SHA-256, the topology, the agent and the shape before it is used, and
-   against the samples once they have been read (`tie_to`).
+3. Whatever is read is checked against the SHA-256, and then field by field against what this peer of this
+   topology can have written (`checkpoint_fields.py`), before it is used; against the samples and the state of its
+   phase once these are there (`tie_to`, `damaged`).
 """
 
 import contextlib
@@ -32,9 +33,17 @@ import msgpack
 
 from thanos_peer.agent import Memory
 from thanos_peer.block import AgentId
-from thanos_peer.durable import make_directory, whole_file
+from thanos_peer.durable import NotPrivateError, make_directory, open_private, read_regular, whole_file
 from thanos_peer.errors import CheckpointError, StateInUseError
-from thanos_peer.storage.checkpoint_fields import VERSION, UnknownFormatError, agent_memory, by_name, fields_of
+from thanos_peer.storage.checkpoint_fields import (
+    VERSION,
+    MalformedError,
+    UnknownFormatError,
+    agent_memory,
+    by_name,
+    check_memory,
+    fields_of,
+)
 from thanos_peer.topology import Topology
 
 log = logging.getLogger("thanos_peer")
@@ -68,29 +77,41 @@ class CheckpointStore:
         self._stem = str(agent)
         self._samples = ""
         self._loaded: tuple[Path, str] | None = None  # what was gone on from, and the digest of its samples
+        self._lock = self._open_lock()
+        self._remove_unfinished()
+
+    def _open_lock(self) -> int:
+        """The descriptor of the file that keeps other processes of the same peer out."""
+        lock = self.directory / f"{self._stem}.lock"
         try:
-            make_directory(directory, is_flushed=is_flushed)
-            lock = directory / f"{self._stem}.lock"
-            self._lock = os.open(lock, os.O_RDONLY | os.O_CREAT, 0o644)
+            make_directory(self.directory, is_flushed=self._is_flushed, is_private=True)
+            descriptor = open_private(lock, os.O_RDWR | os.O_CREAT)
         except OSError as error:
+            where = f"{lock.name}: " if str(error.filename) == str(lock) else ""
             raise CheckpointError(
-                f"cannot keep the state in {directory}: {error.strerror}; give a directory that can be written to "
-                "with --state"
+                f"cannot keep the state in {self.directory}: {where}{error.strerror}; give a directory that this "
+                "user can write to with --state"
             ) from error
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            pid = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(self._lock)
+            pid = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
             if not isinstance(error, BlockingIOError):
                 raise _cannot_save(lock, error) from error
             raise StateInUseError(
-                f"peer {agent} runs already with the state in {directory} (process {pid}); "
+                f"peer {self._agent} runs already with the state in {self.directory} (process {pid}); "
                 "stop it first, or give this one another directory with --state"
             ) from error
         with contextlib.suppress(OSError):  # who holds it is for messages only
-            lock.write_text(f"{os.getpid()}\n", encoding="ascii")
-            for unfinished in directory.glob(f"{self._stem}-*.new"):  # what a kill in the middle of saving leaves
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        return descriptor
+
+    def _remove_unfinished(self) -> None:
+        """Remove what a kill in the middle of saving leaves."""
+        with contextlib.suppress(OSError):
+            for unfinished in self.directory.glob(f"{self._stem}-*.new"):
                 unfinished.unlink()
 
     def __enter__(self) -> Self:
@@ -154,6 +175,14 @@ class CheckpointStore:
             )
         self._samples = samples
 
+    def damaged(self, why: str) -> CheckpointError:
+        """The error to raise when what was loaded turns out to be no state of its phase."""
+        path = self.directory if self._loaded is None else self._loaded[0]
+        return CheckpointError(
+            f"{path} is damaged ({why}): remove it to go on from an earlier one, or give the state up for lost "
+            f"with --restart-tracking; {_FRESH}"
+        )
+
     def save(self, memory: Memory) -> None:
         """Write a checkpoint, and remove those no longer needed.
 
@@ -163,8 +192,8 @@ class CheckpointStore:
         epoch = f"e{memory.epoch}-" if memory.epoch else ""
         path = self.directory / f"{self._stem}-{epoch}{memory.k:012}.ckpt"
         try:
-            make_directory(self.directory, is_flushed=self._is_flushed)
-            with whole_file(path, is_flushed=self._is_flushed) as file:
+            make_directory(self.directory, is_flushed=self._is_flushed, is_private=True)
+            with whole_file(path, is_flushed=self._is_flushed, is_private=True) as file:
                 file.write(self._encode(memory))
             of_this_epoch = [each for each in self.files() if _epoch_of(each) == memory.epoch]
             for old in of_this_epoch[:-KEPT]:
@@ -194,7 +223,11 @@ class CheckpointStore:
 
     def _read(self, path: Path) -> Memory:
         try:
-            content = path.read_bytes()
+            content = read_regular(path, is_own=True)
+        except NotPrivateError as error:
+            raise CheckpointError(
+                f"{path} is not this peer's: {error.strerror}; start it as the one who wrote it; {_FRESH}"
+            ) from error
         except PermissionError as error:
             raise CheckpointError(
                 f"{path} may not be read by this user; start this peer as the one who wrote it"
@@ -210,6 +243,8 @@ class CheckpointStore:
             raise DamagedError("its content does not fit its checksum")
         try:
             return self._decode(path, by_name(version, body))
+        except MalformedError as error:
+            raise DamagedError(str(error)) from error
         except UnknownFormatError as error:
             raise CheckpointError(f"{path} {error}; go on with the version that wrote it; {_FRESH}") from error
 
@@ -217,11 +252,14 @@ class CheckpointStore:
         digest, agent, samples = (named.pop(name, "") for name in ("digest", "agent", "samples"))
         if digest != self._topology.digest or agent != self._agent:
             raise CheckpointError(
-                f"{path} is of peer {agent} of the topology {digest[:16]}, this is peer {self._agent} of "
+                f"{path} is of peer {agent} of the topology {str(digest)[:16]}, this is peer {self._agent} of "
                 f"{self._topology.digest[:16]} ({self._topology.file}), which cannot go on from it: use the "
                 f"topology file it began with, or another directory with --state; {_FRESH}"
             )
         memory = agent_memory(named)
+        check_memory(memory, self._topology, self._agent)
+        if (memory.epoch, memory.k) != (_epoch_of(path), _round_of(path)):
+            raise MalformedError(f"it is of round {memory.k} of epoch {memory.epoch}, and its name says another")
         self._loaded = path, samples
         return memory
 

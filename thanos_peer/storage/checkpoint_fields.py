@@ -1,4 +1,7 @@
-"""The fields of a checkpoint by name: how each is written, and how files of earlier formats are read.
+"""The fields of a checkpoint by name: how each is written, what it must be, and how earlier formats are read.
+
+A checksum says that a file is what was written, not that a peer wrote it. So FIELDS has the form of each field in
+the file, and RULES what must hold between fields and the topology. A file that breaks one of them is damaged.
 
 A new field is a line of `Memory`, with a default, and a line of FIELDS. The version stays: files without the field
 can be read, and a program that does not know the field refuses the file by its name. The version changes when a
@@ -6,16 +9,21 @@ field gets another meaning, or a tuple in it (`StopWord`, `Block`, `PhaseEnd`) o
 translates what earlier formats hold.
 """
 
+import math
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, fields
-from typing import Any, Final, NamedTuple
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgpack
 import numpy as np
+from pydantic import ConfigDict, FiniteFloat, TypeAdapter, ValidationError
 
-from thanos_peer.agent import Memory
-from thanos_peer.block import Block, StopWord
-from thanos_peer.phases import Arrays, Found, PhaseEnd
+from thanos_peer.agent import Memory, calm_size
+from thanos_peer.block import AgentId, Block, Matrix, StopWord, bytes_each
+from thanos_peer.json_files import Count
+from thanos_peer.phases import Arrays, Found, PhaseEnd, Plan
+from thanos_peer.preparation import outline
+from thanos_peer.topology import Topology
 
 VERSION: Final = 6
 OLDEST_READ: Final = 5
@@ -23,6 +31,10 @@ OLDEST_READ: Final = 5
 
 class UnknownFormatError(Exception):
     """A checkpoint that another version of this program wrote, and this one cannot read."""
+
+
+class MalformedError(Exception):
+    """A checkpoint that no peer has written, though its checksum fits."""
 
 
 def fields_of(memory: Memory) -> dict[str, Any]:
@@ -35,10 +47,25 @@ def agent_memory(named: dict[str, Any]) -> Memory:
 
     Raises:
         UnknownFormatError: A field is not known, or one without a default is missing.
+        MalformedError: A field is of another form.
     """
     _check_names(named, Memory, set(FIELDS))
-    memory = {name: FIELDS[name].unpack(value) for name, value in named.items()}
+    memory = {name: _unpacked_field(name, value) for name, value in named.items()}
     return Memory(**memory, fallback=memory["k"])
+
+
+def _unpacked_field(name: str, value: Any) -> Any:
+    form = FIELDS[name]
+    return form.unpack(_of_form(name, TypeAdapter(form.kind, config=_STRICT), value))
+
+
+def _of_form(name: str, form: TypeAdapter[Any], value: Any) -> Any:
+    try:
+        return form.validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, (name, *first["loc"])))
+        raise MalformedError(f"{place} cannot be: {first['msg']}") from error
 
 
 def by_name(version: int, body: bytes) -> dict[str, Any]:
@@ -46,10 +73,16 @@ def by_name(version: int, body: bytes) -> dict[str, Any]:
 
     Raises:
         UnknownFormatError: This program does not read that format.
+        MalformedError: It is of another form.
     """
     if not OLDEST_READ <= version <= VERSION:
         raise UnknownFormatError(f"has format {version}, this version reads formats {OLDEST_READ} to {VERSION}")
-    content = msgpack.unpackb(body, use_list=False)
+    try:
+        content = msgpack.unpackb(body, use_list=False)
+    except (ValueError, RecursionError, msgpack.UnpackException) as error:
+        raise MalformedError(f"it is not msgpack: {error}") from error
+    form = _BY_NAME if version > 5 else _BY_PLACE
+    content = _of_form("the body", form, content)
     if version > 5:
         return dict(content)
     *before, (phase, began), found, samples = content
@@ -83,12 +116,14 @@ def _packed(arrays: Arrays) -> list[list[Any]]:
 
 
 def _unpacked(packed: Iterable[tuple[str, tuple[int, ...] | None, bytes]]) -> Arrays:
-    return {
-        name: raw
-        if shape is None
-        else np.frombuffer(raw, dtype="<f8").reshape(shape).astype(np.float64, copy=False)
-        for name, shape, raw in packed
-    }
+    return {name: raw if shape is None else _array(name, shape, raw) for name, shape, raw in packed}
+
+
+def _array(name: str, shape: tuple[int, ...], raw: bytes) -> Matrix:
+    if len(raw) != 8 * math.prod(shape):
+        raise MalformedError(f"{name} has {len(raw)} bytes, which are no array of shape {shape}")
+    array: Matrix = np.frombuffer(raw, dtype="<f8").reshape(shape).astype(np.float64, copy=False)
+    return array
 
 
 def _packed_found(found: Found) -> list[Any]:
@@ -101,6 +136,8 @@ def _packed_found(found: Found) -> list[Any]:
 def _unpacked_found(packed: Any) -> Found:
     over, final, arrays = packed
     known: dict[str, Any] = dict(_unpacked(arrays))
+    if any(isinstance(each, bytes) for each in known.values()):
+        raise MalformedError("found holds bytes, where arrays belong")
     _check_names(known, Found, {field.name for field in fields(Found)})
     if final is not None:
         known["final"] = _unpacked(final)
@@ -113,27 +150,140 @@ def _unpacked_block(packed: Any) -> Block:
 
 
 class _Form(NamedTuple):
-    """How a field of `Memory` is written, and read."""
+    """What a field of `Memory` is in the file, how it is written, and how it is read."""
 
+    kind: Any
     pack: Callable[[Any], Any]
     unpack: Callable[[Any], Any]
 
 
-_AS_IT_IS: Final = _Form(lambda value: value, lambda value: value)
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+_STRICT: Final = ConfigDict(strict=True)
+_Shape: TypeAlias = tuple[Count, ...]
+_Arrays: TypeAlias = tuple[tuple[str, _Shape | None, bytes], ...]
+_Stop: TypeAlias = tuple[Count, Count | None]
+_Said: TypeAlias = tuple[
+    Count, bytes, tuple[Count, Count], FiniteFloat, _Stop, Count, str, tuple[Count, ...] | None
+]
+_Ends: TypeAlias = tuple[tuple[str, Count, bool | None], ...]
+_BY_NAME: Final[TypeAdapter[Any]] = TypeAdapter(dict[str, Any], config=_STRICT)
+_BY_PLACE: Final[TypeAdapter[Any]] = TypeAdapter(
+    tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any, tuple[Any, Any], Any, Any], config=_STRICT
+)
 
 # All fields of `Memory` but `fallback`, which follows from the other checkpoints in the directory.
 FIELDS: Final[dict[str, _Form]] = {
-    "k": _AS_IT_IS,
-    "arrays": _Form(_packed, _unpacked),
-    "stop": _Form(list, lambda stop: StopWord(*stop)),
-    "said": _Form(list, lambda said: tuple(map(_unpacked_block, said))),
-    "fallbacks": _Form(lambda fallbacks: sorted(fallbacks.items()), dict),
-    "epoch": _AS_IT_IS,
-    "done": _Form(sorted, frozenset),
-    "phase": _AS_IT_IS,
-    "began": _AS_IT_IS,
-    "found": _Form(_packed_found, _unpacked_found),
-    "calm": _AS_IT_IS,
-    "birth": _AS_IT_IS,
-    "births": _Form(lambda births: sorted(births.items()), dict),
+    "k": _Form(Count, _as_it_is, _as_it_is),
+    "arrays": _Form(_Arrays, _packed, _unpacked),
+    "stop": _Form(_Stop, list, lambda stop: StopWord(*stop)),
+    "said": _Form(tuple[_Said, ...], list, lambda said: tuple(map(_unpacked_block, said))),
+    "fallbacks": _Form(tuple[tuple[Count, Count], ...], lambda fallbacks: sorted(fallbacks.items()), dict),
+    "epoch": _Form(Count, _as_it_is, _as_it_is),
+    "done": _Form(tuple[Count, ...], sorted, frozenset),
+    "phase": _Form(Count, _as_it_is, _as_it_is),
+    "began": _Form(Count, _as_it_is, _as_it_is),
+    "found": _Form(tuple[_Ends, _Arrays | None, _Arrays], _packed_found, _unpacked_found),
+    "calm": _Form(bytes, _as_it_is, _as_it_is),
+    "birth": _Form(str, _as_it_is, _as_it_is),
+    "births": _Form(tuple[tuple[Count, str], ...], lambda births: sorted(births.items()), dict),
+}
+
+
+@dataclass(frozen=True)
+class _Peer:
+    """Whose memory it is, and what follows from the topology."""
+
+    topology: Topology
+    agent: AgentId
+    plan: Plan
+
+    @property
+    def neighbors(self) -> frozenset[AgentId]:
+        return frozenset(self.topology.graph.neighbors[self.agent])
+
+    @property
+    def names(self) -> list[str]:
+        return [phase.name for phase in self.plan.phases]
+
+
+def check_memory(memory: Memory, topology: Topology, agent: AgentId) -> None:
+    """Refuse a memory that this peer cannot have had.
+
+    Raises:
+        MalformedError: With the first rule that it breaks.
+    """
+    peer = _Peer(topology, agent, outline(topology))
+    for name, has_held in RULES.items():
+        if not has_held(memory, peer):
+            value = getattr(memory, name)
+            shown = f"{name} = {value}" if isinstance(value, int) else name
+            raise MalformedError(f"{shown}: peer {agent} of this topology cannot have saved this")
+
+
+def _has_own_phases(memory: Memory, peer: _Peer) -> bool:
+    """The phases before this one are over, with rounds that they can have; the last one may be over too."""
+    over, names = memory.found.over, peer.names
+    if memory.phase >= len(names) or any(
+        end.rounds > phase.most for end, phase in zip(over, peer.plan.phases, strict=False)
+    ):
+        return False
+    ended = [end.name for end in over]
+    is_all_over = memory.phase == len(names) - 1 and ended == names
+    return is_all_over or ended == names[: memory.phase]
+
+
+def _has_own_rounds(memory: Memory, peer: _Peer) -> bool:
+    began = sum(end.rounds for end in memory.found.over[: memory.phase])
+    return memory.began == began <= memory.k <= began + peer.plan.phases[memory.phase].most
+
+
+def _has_said_in_order(memory: Memory, peer: _Peer) -> bool:
+    """One block for each round up to the last, of a form that the phases have, to neighbors only."""
+    rounds = [block.k for block in memory.said]
+    return rounds == list(range(memory.k - len(rounds), memory.k)) and all(
+        _is_own_block(block, peer) for block in memory.said
+    )
+
+
+def _is_own_block(block: Block, peer: _Peer) -> bool:
+    return (
+        (block.kind, block.shape) in peer.plan.forms
+        and len(block.numbers) == bytes_each(block.kind) * math.prod(block.shape)
+        and (block.to is None or peer.neighbors >= set(block.to))
+        and block.fallback <= block.k
+    )
+
+
+def _has_found_shapes(memory: Memory, peer: _Peer) -> bool:
+    n, p = peer.topology.problem.n, peer.topology.problem.p
+    shapes = {
+        **dict.fromkeys(("mean", "variance"), (n,)),
+        **dict.fromkeys(("values", "explained"), (p,)),
+        **dict.fromkeys(("start", "X", "sparse", "common"), (n, p)),
+    }
+    others = {field.name for field in fields(Found)} - {*shapes, "over", "final", "agreed"}
+    found = {name: getattr(memory.found, name) for name in (*shapes, *others)}
+    return all(each is None or np.shape(each) == shapes.get(name, ()) for name, each in found.items())
+
+
+def _has_own_stop(memory: Memory, peer: _Peer) -> bool:
+    """A streak ends above the diameter, and a phase is not announced to end before the round that it is in."""
+    stop = memory.stop
+    return stop.streak <= peer.topology.graph.diameter + 1 and (stop.after is None or stop.after >= memory.k)
+
+
+# What holds of every memory that a peer of the topology saves, by the field that it is about; in this order.
+RULES: Final[dict[str, Callable[[Memory, _Peer], bool]]] = {
+    "phase": _has_own_phases,
+    "k": _has_own_rounds,
+    "stop": _has_own_stop,
+    "said": _has_said_in_order,
+    "fallbacks": lambda memory, peer: set(memory.fallbacks) == peer.neighbors,
+    "done": lambda memory, peer: memory.done <= peer.neighbors,
+    "calm": lambda memory, peer: len(memory.calm) in (0, calm_size(peer.topology.graph.diameter)),
+    "births": lambda memory, peer: peer.neighbors >= set(memory.births),
+    "found": _has_found_shapes,
 }

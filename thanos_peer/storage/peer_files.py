@@ -1,15 +1,32 @@
 """One peer's part of a run directory: where its files lie, and what they say of an earlier end."""
 
-import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.durable import make_directory
 from thanos_peer.errors import CheckpointError, ConfigError
+from thanos_peer.json_files import LARGEST_COUNT, Count, DamagedJSONError, read_json
 from thanos_peer.loadings.files import write_facts, write_loadings
 from thanos_peer.loadings.findings import Findings, facts_of_loadings
 from thanos_peer.topology import Topology
+
+
+@dataclass(frozen=True)
+class _End:
+    """What a peer's .json says of the end of its run; a result that is finished has a round."""
+
+    is_done: bool = False
+    round: Count | None = None
+    digest: str = ""
+    epoch: Count = 0
+    rounds_by_phase: dict[str, Count] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a finished result without a round."""
+        if self.is_done and self.round is None:
+            raise ValueError("round is missing")
 
 
 class PeerFiles:
@@ -27,12 +44,14 @@ class PeerFiles:
 
         Raises:
             ConfigError: This peer's result is there already.
-            CheckpointError: The directory cannot be made.
+            CheckpointError: The directory cannot be made, or is another user's.
         """
         if self.result.exists() and self.is_finished is not False and not is_resumed:
-            raise ConfigError(f"{self.result} exists already; choose another directory with --out, or remove it")
+            damage = self._damage()
+            what = f"exists already, and {self.facts} is damaged ({damage})" if damage else "exists already"
+            raise ConfigError(f"{self.result} {what}; choose another directory with --out, or remove it")
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self._directory, is_flushed=False, is_private=True)
         except OSError as error:
             raise CheckpointError(
                 f"cannot write the results to {self._directory}: {error.strerror}; mend it, or give a "
@@ -42,24 +61,24 @@ class PeerFiles:
     @property
     def is_finished(self) -> bool | None:
         """Whether the result is that of the last round; None if there is none, or nothing is said of it."""
-        facts = self._facts_there()
-        return facts.get("is_done") if self.result.exists() else None
+        end = self._end()
+        return None if end is None or not self.result.exists() else end.is_done
 
     def finished_round(self, digest: str) -> int | None:
         """The last round of a finished run of this topology; None if there is no such result."""
-        facts = self._facts_there()
-        return facts["round"] if self.is_finished and facts.get("digest") == digest else None
+        end = self._end()
+        return end.round if self.is_finished and end is not None and end.digest == digest else None
 
     @property
     def finished_after(self) -> int:
         """The rounds of all phases of a finished run, as they are counted to neighbors."""
-        facts = self._facts_there()
-        return sum(facts.get("rounds_by_phase", {}).values()) or int(facts["round"])
+        end = self._end() or _End()
+        return min(sum(end.rounds_by_phase.values()) or end.round or 0, LARGEST_COUNT)
 
     @property
     def finished_epoch(self) -> int:
         """The epoch that a finished run ended in."""
-        return int(self._facts_there().get("epoch", 0))
+        return (self._end() or _End()).epoch
 
     def withdraw(self) -> None:
         """Let the result not count as finished: the network has begun anew.
@@ -71,7 +90,8 @@ class PeerFiles:
         """
         try:
             if self.facts.exists():
-                write_facts(self.facts, self._facts_there() | {"is_done": False, "ending": "withdrawn"})
+                known = {} if self._end() is None else self._facts_there()
+                write_facts(self.facts, known | {"is_done": False, "ending": "withdrawn"})
         except OSError as error:
             raise CheckpointError(
                 f"cannot withdraw {self.facts}, which belongs to an earlier epoch: {error.strerror}; nothing is "
@@ -79,11 +99,30 @@ class PeerFiles:
             ) from error
 
     def _facts_there(self) -> dict[str, Any]:
+        """All that is said of the result; nothing where it is damaged."""
         try:
-            facts: dict[str, Any] = json.loads(self.facts.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            return read_json(self.facts, dict[str, Any], is_own=True)
+        except (OSError, DamagedJSONError):
             return {}
-        return facts
+
+    def _end(self) -> "_End | None":
+        """How an earlier run ended; None if nothing says so, or what says so is damaged."""
+        try:
+            return read_json(self.facts, _End, is_own=True)
+        except (OSError, DamagedJSONError):
+            return None
+
+    def _damage(self) -> str | None:
+        """What is wrong with the .json file; None if nothing is, or there is none."""
+        try:
+            read_json(self.facts, _End, is_own=True)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return str(error.strerror)
+        except DamagedJSONError as error:
+            return str(error)
+        return None
 
     def write(
         self,
@@ -95,7 +134,7 @@ class PeerFiles:
     ) -> None:
         """Write what came out."""
         findings = findings or Findings()
-        make_directory(self._directory)
+        make_directory(self._directory, is_private=True)
         write_loadings(self.result, X, D, sparse, findings)
         if facts is not None:
             write_facts(self.facts, facts | facts_of_loadings(X, sparse, findings))

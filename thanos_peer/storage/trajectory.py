@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thanos_peer.agent import Agent
+from thanos_peer.durable import open_private
 from thanos_peer.errors import CheckpointError
 
 
@@ -28,14 +29,14 @@ class TrajectoryWriter:
         self._path, self._every = path, every
         self._last = self._latest = -1
         try:
-            self._file = path.open("ab", buffering=0)
+            descriptor = open_private(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         except OSError as error:
             raise self._cannot_write(str(error.strerror)) from error
+        self._file = os.fdopen(descriptor, "a+b", buffering=0)
         size = record_type(n, p).itemsize
-        if whole := path.stat().st_size // size:
-            with path.open("rb") as file:
-                file.seek((whole - 1) * size)
-                self._last = int(np.frombuffer(file.read(size), dtype=record_type(n, p))["k"][0])
+        if whole := os.fstat(descriptor).st_size // size:
+            last = os.pread(descriptor, size, (whole - 1) * size)
+            self._last = int(np.frombuffer(last, dtype=record_type(n, p))["k"][0])
         self._file.truncate(whole * size)
 
     def __enter__(self) -> Self:
@@ -76,7 +77,7 @@ class TrajectoryReader:
         """The new whole records; none while there is no file."""
         if not self._path.exists():
             return np.empty(0, dtype=self._type)
-        with self._path.open("rb") as file:
+        with os.fdopen(open_private(self._path), "rb") as file:
             file.seek(self._offset)
             raw = file.read()
         whole = len(raw) - len(raw) % self._type.itemsize

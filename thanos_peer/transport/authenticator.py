@@ -15,6 +15,7 @@ import zmq
 from zmq.utils import z85
 
 from thanos_peer.block import AgentId
+from thanos_peer.errors import ConfigError
 from thanos_peer.transport.connections import MOST_AT_ONCE, Connections
 from thanos_peer.transport.keys import Credentials
 
@@ -22,17 +23,32 @@ log = logging.getLogger("thanos_peer")
 
 DOMAIN = b"thanos-peer"
 ENOUGH_FILES = 4096  # more than ZeroMQ accepts before it is told to stop
+FEWEST_FILES, FILES_PER_NEIGHBOR = 32, 5  # without any stranger; libzmq would abort with fewer
 ACCEPTED, REFUSED = b"200", b"300"  # after a 400 ZeroMQ would never try again, even with a new file at this end
 WRONG_KEY = "it has a key that is no neighbor's"
 _NOBLOCK = int(zmq.NOBLOCK)
 
 
-def allow_many_files() -> None:
-    """Raise the limit on open files: connections of strangers must not keep the peer from saving."""
+def allow_many_files(neighbors: int) -> None:
+    """Raise the limit on open files: connections of strangers must not keep the peer from saving.
+
+    Args:
+        neighbors: How many this peer has.
+
+    Raises:
+        ConfigError: The limit is too low for the peer itself.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # some systems have a lower limit of their own
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = FEWEST_FILES + FILES_PER_NEIGHBOR * neighbors
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise ConfigError(
+            f"this process may open {limit} files only, and this peer needs {needed} for its {neighbors} "
+            f"neighbor(s); raise the limit, best to {ENOUGH_FILES} (ulimit -n {ENOUGH_FILES}, or LimitNOFILE= of "
+            "a systemd unit)"
+        )
     if limit != resource.RLIM_INFINITY and limit < ENOUGH_FILES:
         log.warning("this peer may open %d files only; %d keep strangers from using them up", limit, ENOUGH_FILES)
 

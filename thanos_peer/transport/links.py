@@ -22,6 +22,7 @@ from zmq.utils.monitor import recv_monitor_message
 from thanos_peer.block import AgentId
 from thanos_peer.errors import ConfigError
 from thanos_peer.protocol.neighbor import LinkEvent
+from thanos_peer.topology.sockets import check_socket
 from thanos_peer.transport.authenticator import Authenticator
 from thanos_peer.transport.connections import Connections
 from thanos_peer.transport.keys import Credentials
@@ -144,6 +145,7 @@ class Links:
             self._authenticator = Authenticator(self._context, self._inbox, self._credentials, self._connections)
         if is_taken(bind):
             raise ConfigError(f"cannot listen on {bind}: {IN_USE}")
+        check_socket(bind)
         try:
             self._inbox.bind(bind)
         except zmq.ZMQError as error:
