@@ -9,7 +9,7 @@ from thanos_peer.errors import StateLostError
 from thanos_peer.protocol.handshake import Handshake, OwnAddress, Terms
 from thanos_peer.protocol.leaving import Leaving
 from thanos_peer.protocol.neighbor import Link, Neighbor
-from thanos_peer.protocol.outputs import Level, Log, Output, Save, Send
+from thanos_peer.protocol.outputs import Level, Log, Output, Pause, Save, Send
 from thanos_peer.protocol.saving import Saving
 from thanos_peer.protocol.stages import TRANSITIONS, Stage
 from thanos_peer.protocol.traffic import Traffic
@@ -153,6 +153,13 @@ class Conversation:
         """Begin a checkpoint."""
         if self.saving is not None:
             self.outputs.append(Save(self.saving.begin(self.now)))
+
+    def pause(self, neighbor: Neighbor, seconds: float) -> None:
+        """Close the connections of a neighbor that has more refused than its budget allows, and say so."""
+        self.outputs.append(Pause(neighbor.id, seconds))
+        self.log(
+            "warning", f"peer {neighbor.id} at {neighbor.link.address}: {neighbor.conduct.describe(self.now)}"
+        )
 
     def log(self, level: Level, text: str) -> None:
         """Write a line to the log."""
