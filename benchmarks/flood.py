@@ -4,11 +4,12 @@ python benchmarks/flood.py [--peers 8] [--rounds 1500] [--repeats 2]
 
 Kinds: `garbage` (bytes that are no ZMTP), `connections` (opened and closed), `half-open` (a CURVE handshake begun
 with its greeting, and left there), `strangers` (whole CURVE handshakes with a key that nobody knows), `wrong
-rounds` (sound blocks of far rounds, by a real neighbor's key) and `parts` (one message without end, by the same
-key). Runs with and without a flood take turns in one sitting. Printed are the speed of the network beside no
-flood, how many connections and messages the peer that is attacked has refused in a run, its largest resident
-memory, and whether the bits are the same. The attacker has a core's worth of this machine too, which the peers
-then lack.
+rounds` (sound blocks of far rounds, by a real neighbor's key, until that is shut out; then the run waits for the
+real neighbor, until it is let in again) and `parts` (one message without end, by the same key). Runs with and
+without a flood take turns in one sitting. Printed are the speed of the network beside no flood, how many
+connections and messages the peer that is attacked has refused in a run, its CPU time from the first round on, its
+largest resident memory, and whether the bits are the same. The attacker has a core's worth of this machine too,
+which the peers then lack.
 """
 
 import contextlib
@@ -77,21 +78,32 @@ def link_to(topology: Topology, pair: KeyPair, context: "zmq.Context[zmq.Socket[
     return link
 
 
-def speak(topology: Topology, pair: KeyPair, frame: bytes, *, stays: bool) -> Iterator[int]:
-    """Send a frame again and again over a link of one's own, or over a new one each time."""
+def speak(topology: Topology, pair: KeyPair, frame: bytes) -> Iterator[int]:
+    """Send a frame again and again, over a new link each time."""
     context = zmq.Context()
     while True:
         link = link_to(topology, pair, context)
         link.connect(topology.peers[VICTIM].address)
         with contextlib.suppress(zmq.Again):
-            while True:
-                link.send(frame)
-                yield 1
-                if not stays:
-                    break
-        if not stays:
-            time.sleep(0.002)
+            link.send(frame)
+            yield 1
+        time.sleep(0.002)
         link.close()
+
+
+def speak_until_shut_out(topology: Topology, pair: KeyPair, frame: bytes) -> Iterator[int]:
+    """Send a frame again and again over one link, until the victim closes it."""
+    context = zmq.Context()
+    link = link_to(topology, pair, context)
+    monitor = link.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    link.connect(topology.peers[VICTIM].address)
+    while not monitor.poll(0):
+        try:
+            link.send(frame)
+            yield 1
+        except zmq.Again:
+            yield 0
+    link.close()
 
 
 def speak_in_parts(topology: Topology, pair: KeyPair, part: bytes) -> Iterator[int]:
@@ -123,8 +135,8 @@ def attack(kind: str, file: Path, has_ended: Event, count: "Synchronized[int]") 
         "garbage": lambda: connect(topology, b"\xfe" * 4096, 0),
         "connections": lambda: connect(topology, b"", 0),
         "half-open": lambda: connect(topology, GREETING, AT_ONCE),
-        "strangers": lambda: speak(topology, new_pair(), block, stays=False),
-        "wrong rounds": lambda: speak(topology, real, block, stays=True),
+        "strangers": lambda: speak(topology, new_pair(), block),
+        "wrong rounds": lambda: speak_until_shut_out(topology, real, block),
         "parts": lambda: speak_in_parts(topology, real, bytes(codec.largest_frame)),
     }
     for number in floods[kind]():
@@ -148,9 +160,10 @@ def watched(processes: Processes) -> float:
 
 
 class Flooded(NamedTuple):
-    """What one run showed, and of the victim its memory, what was thrown at it per second, and what it refused."""
+    """What one run showed, and of the victim its CPU and memory, what was thrown at it per second, and refused."""
 
     figure: Figure
+    cpu: float
     memory: float
     rate: float
     refused: int
@@ -171,7 +184,8 @@ def run(topology: Topology, place: Path, kind: str) -> Flooded:
         attacker.join()
     facts = json.loads(PeerFiles(place / "run", here, VICTIM).facts.read_text())
     refused = facts["strangers"] + facts["rejected"]
-    return Flooded(figure_of(here, place / "run"), memory, count.value / seconds, refused)
+    cpu = facts["stepping"]["cpu_seconds"]
+    return Flooded(figure_of(here, place / "run"), cpu, memory, count.value / seconds, refused)
 
 
 @click.command()
@@ -188,14 +202,17 @@ def main(d: int, rounds: int, repeats: int, kinds: tuple[str, ...]) -> None:
             for kind, runs in results.items():
                 runs.append(run(topology, Path(directory) / f"{kind}-{number}", kind))
     click.echo(f"d = {d}, {rounds} rounds, medians of {repeats} interleaved runs; peer {VICTIM} is attacked")
-    click.echo(f"{'flood':14}{'a second':>10}{'refused':>10}{'rounds/s':>10}{'of none':>10}{'resident MiB':>14}")
+    columns = f"{'rounds/s':>10}{'of none':>10}{'CPU s':>8}{'resident MiB':>14}"
+    click.echo(f"{'flood':14}{'a second':>10}{'refused':>10}{columns}")
     speed = {
         kind: statistics.median(each.figure.rounds_per_second for each in runs) for kind, runs in results.items()
     }
     for kind, runs in results.items():
-        memory, rate, refused = (statistics.median(values) for values in list(zip(*runs, strict=True))[1:])
+        cpu, memory, rate, refused = (statistics.median(values) for values in list(zip(*runs, strict=True))[1:])
         beside = speed[kind] / speed["none"]
-        click.echo(f"{kind:14}{rate:10.0f}{refused:10.0f}{speed[kind]:10.0f}{beside:9.2f}x{memory:14.1f}")
+        click.echo(
+            f"{kind:14}{rate:10.0f}{refused:10.0f}{speed[kind]:10.0f}{beside:9.2f}x{cpu:8.1f}{memory:14.1f}"
+        )
     same = len({each.figure.bits for runs in results.values() for each in runs}) == 1
     click.echo(f"same bits: {'yes' if same else 'NO'}")
 

@@ -6,6 +6,7 @@ import time
 import numpy as np
 import zmq
 from processes import wait_until
+from strangers import pair_of
 
 from thanos_peer.block import Block, StopWord
 from thanos_peer.errors import RemoteProtocolError
@@ -14,15 +15,23 @@ from thanos_peer.protocol.wire import Codec, Hello
 
 
 class Puppet:
-    """A neighbor of a peer, at its address in the topology file."""
+    """A neighbor of a peer, at its address in the topology file; with its key, if the file has keys."""
 
     def __init__(self, topology, agent, peer, context):
         self._topology, self._agent = topology, agent
         self._inbox, self._outbox = context.socket(zmq.PULL), context.socket(zmq.PUSH)
+        if topology.peers[agent].public_key is not None:
+            self._use_keys(pair_of(topology, agent), topology.peers[peer].public_key)
         self._inbox.bind(topology.peers[agent].address)
         self._outbox.connect(topology.peers[peer].address)
         self._life = int(time.time() * 1000)
         self.heard = []
+
+    def _use_keys(self, pair, public_key):
+        self._inbox.curve_server = True
+        self._outbox.curve_serverkey = public_key.encode()
+        for each in (self._inbox, self._outbox):
+            each.curve_publickey, each.curve_secretkey = pair.public.encode(), pair.secret.encode()
 
     def close(self):
         self._inbox.close(linger=0)
@@ -70,11 +79,11 @@ class Puppet:
 
 
 @contextlib.contextmanager
-def puppets_around(topology, peer):
-    """A puppet for each neighbor of a peer."""
+def puppets_around(topology, peer, only=None):
+    """A puppet for each neighbor of a peer, or for some of them."""
     with contextlib.ExitStack() as stack:
         context = stack.enter_context(zmq.Context())
-        made = {j: Puppet(topology, j, peer, context) for j in topology.graph.neighbors[peer]}
+        made = {j: Puppet(topology, j, peer, context) for j in only or topology.graph.neighbors[peer]}
         for puppet in made.values():
             stack.callback(puppet.close)
         yield made

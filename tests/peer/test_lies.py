@@ -1,20 +1,25 @@
 """A neighbor that lies about rounds and epochs: what others are told and what is saved stays true."""
 
+import contextlib
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import zmq
+from cli.commands import call
 from fuzz.handshake import ME, NEIGHBORS, N, P, Said, Scene, codec_of, stage
-from processes import PATIENCE, ended_afterwards, exact, said, start_peer, wait_until, write_topology
+from processes import PATIENCE, ended_afterwards, exact, own_name, said, start_peer, wait_until, write_topology
 from puppets import puppets_around
+from strangers import block_of, pair_of, speaking_to, status_of
 
 from thanos_peer.agent import Agent
 from thanos_peer.block import PAIR, WORD, Block, StopWord, bytes_each
 from thanos_peer.preparation import outline
 from thanos_peer.problem import build
 from thanos_peer.protocol import saving
-from thanos_peer.protocol.wire import Hello
+from thanos_peer.protocol.conduct import BUDGET
+from thanos_peer.protocol.wire import Bye, Hello
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage.checkpoint import CheckpointStore
 from thanos_peer.storage.peer_files import PeerFiles
@@ -227,3 +232,79 @@ def test_a_word_that_no_honest_root_says_ends_the_peer_with_the_name_of_who_said
                 network.advance()
             assert peer.wait(PATIENCE) == 5, said(out, me)
     assert "neighbor 1, round 3: its word in phase gram cannot be: ||A||_2^2 is 0, not from " in said(out, me)
+
+
+def play(puppet, network, agent, peer, last):
+    """Say an honest neighbor's blocks to a peer, again and again, until it is past some round or done."""
+    while not network.is_done and network.k <= last:
+        k, block = network.k, network.agents[agent].block().as_told_to(peer)
+
+        def goes_on(k=k, block=block):
+            puppet.say(block)
+            return puppet.told(Bye) or any(each.k > k for each in puppet.told(Block))
+
+        wait_until(goes_on, f"the peer is past round {k}")
+        network.advance()
+
+
+def flood_until(speaker, frame, is_enough, what):
+    """Send a frame whenever there is room for it; returns how often that was."""
+    sent = 0
+
+    def has_flooded():
+        nonlocal sent
+        with contextlib.suppress(zmq.Again):
+            for _ in range(2000):
+                speaker.send(frame, zmq.NOBLOCK)
+                sent += 1
+        return is_enough()
+
+    wait_until(has_flooded, what)
+    return sent
+
+
+def test_a_neighbor_with_too_much_refused_is_shut_out_for_growing_pauses_and_let_in_when_it_behaves(tmp_path):
+    topology = write_topology(tmp_path / "net.toml", "path", 3, has_keys=True, name=own_name("budget"))
+    liar, me, far, out, network = 0, 1, 2, tmp_path / "run", AgentNetwork(build(topology))
+    lie, sent = block_of(topology, liar, 10**6), 0
+    with puppets_around(topology, me, [liar]) as puppets:
+        peers = [start_peer(topology, each, out, "--farewell", 0) for each in (me, far)]
+        with ended_afterwards(*peers):
+            puppet = puppets[liar]
+            puppet.say_hello(answered=puppet.wait_for(Hello).life, is_asking=True)
+            play(puppet, network, liar, me, last=5)
+            with speaking_to(topology, me, pair_of(topology, liar)) as (speaker, _):
+                for pause in (1, 2):
+                    closed = f"; its connection is closed for {pause} s"
+                    sent += flood_until(speaker, lie, lambda what=closed: what in said(out, me), closed)
+            (known,) = status_of(topology, me)["misbehaving"]
+            assert (known["id"], known["pause"]) == (liar, 2.0)
+            assert 2 * BUDGET < known["refused"] < 4 * BUDGET < sent  # most were not even decoded
+            assert (
+                f"refused {known['refused']} message(s) of peer 0, the latest from neighbor 0, round 1000000"
+                in (call("status", topology.file, "--id", me).output)
+            )
+            named = f"it says that peer 0 sends what peer 1 refuses: {known['refused']} messages so far"
+            wait_until(lambda: any(named in line for line in status_of(topology, far)["waiting"]), "all know", 30)
+            play(puppet, network, liar, me, last=10**6)
+            assert [peer.wait(PATIENCE) for peer in peers] == [0, 0], said(out, me)
+    for each in (me, far):
+        with np.load(PeerFiles(out, topology, each).result, allow_pickle=False) as arrays:
+            assert arrays["X"].tobytes() == network.X[each].tobytes()
+
+
+def test_without_keys_what_is_said_in_the_name_of_a_neighbor_is_counted_and_it_is_not_shut_out(tmp_path):
+    topology = write_topology(tmp_path / "net.toml", "path", 2, name=own_name("in-its-name"))
+    out, lie = tmp_path / "run", block_of(topology, 1, 10**6)
+    peer = start_peer(topology, 0, out)
+    with ended_afterwards(peer), puppets_around(topology, 0) as puppets:
+        puppet = puppets[1]
+        puppet.say_hello(answered=puppet.wait_for(Hello).life)
+        with speaking_to(topology, 0) as (speaker, _):
+            much = 3 * BUDGET
+            flood_until(speaker, lie, lambda: status_of(topology, 0)["rejected"] > much, "much is refused")
+        (known,) = status_of(topology, 0)["misbehaving"]
+        assert (known["id"], known["pause"], known["seconds_closed"]) == (1, 0.0, 0.0)
+        puppet.say_block(0)
+        wait_until(lambda: status_of(topology, 0)["round"] == 1, "it is heard", 30)
+    assert "its connection is closed" not in said(out, 0)

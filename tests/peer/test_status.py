@@ -40,6 +40,7 @@ SOUND = {
     "is_done": False,
     "waiting": [],
     "rejected": 0,
+    "misbehaving": [],
     "edges": {"1": {"messages_sent": 4, "messages_received": 5}},
 }
 
@@ -53,6 +54,22 @@ def test_a_peer_that_is_done_says_what_its_answer_is_worth():
     assert "3 of at most 9" in describe_status(
         PeerStatus.model_validate(SOUND | {"verdict": None, "residual": None})
     )
+
+
+def test_a_neighbor_of_which_something_was_refused_is_named():
+    known = {
+        "id": 7,
+        "refused": 812,
+        "latest": "neighbor 7, round 9: more than one round ahead of 3",
+        "pause": 8.0,
+    }
+    status = SOUND | {"rejected": 812, "misbehaving": [known | {"seconds_closed": 6.6}]}
+    line = "refused 812 message(s) of peer 7, the latest from neighbor 7, round 9: more than one round ahead of 3"
+    assert describe_status(PeerStatus.model_validate(status)).splitlines()[1:] == [
+        f"  {line}; its connection is closed for 7 s"
+    ]
+    status["misbehaving"] = [known | {"seconds_closed": 0.0}]
+    assert describe_status(PeerStatus.model_validate(status)).splitlines()[1:] == [f"  {line}"]
 
 
 def named(tmp_path, **draft):

@@ -108,6 +108,17 @@ def test_what_keeps_a_neighbor_waiting_is_said_and_passed_on(patient, clock):
     assert patient.trouble() == "peer 1 at tcp://there:1 is not connected"
 
 
+def test_a_neighbor_that_is_shut_out_is_waited_for_aloud_and_named_before_what_it_says_of_others(patient, clock):
+    patient.come_back("peer 7 left in round 3 (SIGTERM)")
+    clock.now += 7
+    while not patient.neighbor.conduct.refuse("neighbor 1, round 9: x", clock.now, is_proven=True):
+        assert patient.trouble() == "peer 7 left in round 3 (SIGTERM)"
+    assert patient.trouble() == "peer 1 sends what peer 0 refuses: 201 messages so far"
+    (line,) = patient.lines()
+    refused = "; refused 201 message(s), the latest from neighbor 1, round 9: x; its connection is closed for 1 s"
+    assert f"never heard{refused}; it says that peer 7" in line
+
+
 def test_one_that_is_done_and_has_no_state_will_never_say_what_is_missing(patient):
     patient.neighbor.is_spent = True
     assert "the run is over: done already, and " in patient.why_it_is_over(has_result=False)

@@ -3,6 +3,7 @@
 import pytest
 from schedules.run import replay, run_some, world_of
 
+from thanos_peer.protocol.conduct import Conduct
 from thanos_peer.protocol.exchange import Exchange
 from thanos_peer.protocol.handshake import Handshake
 from thanos_peer.protocol.leaving import Leaving
@@ -69,7 +70,18 @@ def name_the_latest_checkpoint(monkeypatch):
     monkeypatch.setattr(Saving, "end", end_too_well)
 
 
-MUTATIONS = [forget_what_was_sent, overlook_lost_state, leave_at_once, never_ask_again, name_the_latest_checkpoint]
+def shut_out_for_one_mistake(monkeypatch):
+    monkeypatch.setattr(Conduct, "refuse", lambda *_, **__: 1.0)
+
+
+MUTATIONS = [
+    forget_what_was_sent,
+    overlook_lost_state,
+    leave_at_once,
+    never_ask_again,
+    name_the_latest_checkpoint,
+    shut_out_for_one_mistake,
+]
 
 
 @pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)

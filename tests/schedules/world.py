@@ -26,6 +26,7 @@ from thanos_peer.protocol.outputs import (
     Finished,
     Log,
     LookUp,
+    Pause,
     ResultReady,
     ResultWithdrawn,
     Save,
@@ -279,6 +280,8 @@ class World:
                     self._at(self.now, lambda: self._advance(process))
                 case LookUp(neighbors):
                     self._perform(process, process.session.looked_up(dict.fromkeys(neighbors), self.now))
+                case Pause(j, _):
+                    raise WrongError(f"peer {process.node.id} closes the connection of peer {j}, which is honest")
                 case ResultReady():
                     answer = process.agent.runner.answer()
                     process.node.result = process.agent.epoch, answer.X.tobytes()

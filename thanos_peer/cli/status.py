@@ -1,13 +1,14 @@
 """`thanos-peer status`: what running peers are doing, from the peers themselves."""
 
 import json
+import math
 import sys
 
 import click
 
 from thanos_peer.cli.ids import check_id
 from thanos_peer.cli.numbers import FiniteFloat
-from thanos_peer.peer.status import PeerStatus, ask, local_address
+from thanos_peer.peer.status import PeerStatus, RefusedStatus, ask, local_address
 from thanos_peer.topology import load
 
 NO_ANSWER = 6
@@ -58,7 +59,18 @@ def describe_status(status: PeerStatus) -> str:
         sum(getattr(edge, key) for edge in status.edges.values()) for key in ("messages_sent", "messages_received")
     )
     traffic = f"{sent} messages sent, {received} received, {status.rejected} refused"
-    return "\n  ".join([f"peer {status.id} of {status.name}: {state}; {traffic}", *status.waiting])
+    refused = [_describe_refused(each) for each in status.misbehaving]
+    return "\n  ".join([f"peer {status.id} of {status.name}: {state}; {traffic}", *refused, *status.waiting])
+
+
+def _describe_refused(neighbor: RefusedStatus) -> str:
+    """What was refused of a neighbor, and whether its connection is closed for that."""
+    closed = (
+        f"; its connection is closed for {math.ceil(neighbor.seconds_closed)} s" if neighbor.seconds_closed else ""
+    )
+    return (
+        f"refused {neighbor.refused} message(s) of peer {neighbor.id}, the latest from {neighbor.latest}{closed}"
+    )
 
 
 def _round_of(status: PeerStatus) -> str:

@@ -62,6 +62,17 @@ class EdgeStatus(BaseModel):
     messages_received: Count
 
 
+class RefusedStatus(BaseModel):
+    """What a peer has refused of one neighbor, and for how long it has closed its connection."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    id: Count
+    refused: Count
+    latest: Text
+    seconds_closed: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class PeerStatus(BaseModel):
     """A peer's answer: what is shown is checked, and what is not is kept."""
 
@@ -81,6 +92,7 @@ class PeerStatus(BaseModel):
     verdict: Text | None = None
     waiting: list[Text]
     rejected: Count
+    misbehaving: list[RefusedStatus]
     edges: dict[str, EdgeStatus]
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from thanos_peer.protocol.handshake import Handshake, OwnAddress, Terms
 from thanos_peer.protocol.honest import TalkView
 from thanos_peer.protocol.leaving import Leaving
 from thanos_peer.protocol.neighbor import Link, Neighbor
-from thanos_peer.protocol.outputs import Level, Log, Output, Save, Send
+from thanos_peer.protocol.outputs import Level, Log, Output, Pause, Save, Send
 from thanos_peer.protocol.saving import Saving
 from thanos_peer.protocol.stages import TRANSITIONS, Stage
 from thanos_peer.protocol.traffic import Traffic
@@ -180,6 +180,13 @@ class Conversation:
                     "what this peer keeps for it makes checkpoints large: is its disk slow?"
                 )
                 self.log_seldom(f"fallback {j}", "warning", text)
+
+    def pause(self, neighbor: Neighbor, seconds: float) -> None:
+        """Close the connections of a neighbor that has more refused than its budget allows, and say so."""
+        self.outputs.append(Pause(neighbor.id, seconds))
+        self.log(
+            "warning", f"peer {neighbor.id} at {neighbor.link.address}: {neighbor.conduct.describe(self.now)}"
+        )
 
     def log(self, level: Level, text: str) -> None:
         """Write a line to the log."""

@@ -186,8 +186,13 @@ class Hearing:
         if self._talk.handshake.learns_features(neighbor, hello):
             self._talk.say_hello(self._talk.agent.neighbors)
 
-    def reject(self, error: RemoteProtocolError) -> None:
-        """Count what was refused, and log it now and then; a neighbor of another version is the end."""
+    def reject(self, error: RemoteProtocolError, *, is_proven: bool) -> None:
+        """Count what was refused, and log it now and then; a neighbor of another version is the end.
+
+        Args:
+            error: Why it was refused.
+            is_proven: Whether a key says who has sent it.
+        """
         neighbor = None if error.neighbor is None else self._talk.neighbors.get(error.neighbor)
         if isinstance(error, VersionMismatchError) and neighbor is not None and not neighbor.is_greeted:
             differ = f"protocol version: {VERSION} here, {error.theirs} there; give both the same version"
@@ -196,6 +201,10 @@ class Hearing:
         self.rejected += 1
         text = f"refused {self.rejected} message(s) so far; the latest from {error}"
         self._talk.log_seldom("rejected", "warning", text)
+        if neighbor is not None:
+            seconds = neighbor.conduct.refuse(str(error), self._talk.now, is_proven=is_proven)
+            if seconds:
+                self._talk.pause(neighbor, seconds)
 
     def _refuse(self, sender: AgentId, difference: str) -> None:
         """Tell the other side who we are, so that it refuses us too, and end."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from thanos_peer.block import AgentId
+from thanos_peer.protocol.conduct import Conduct
 from thanos_peer.protocol.traffic import EdgeCounters
 from thanos_peer.protocol.wire import Bye, Hello
 
@@ -111,6 +112,7 @@ class Neighbor:
         is_spent: Whether it is done and has nothing left to say again.
         trouble: What keeps it waiting, as it said in this round of ours.
         named_epoch: The latest epoch that it has named, believed or not.
+        conduct: What was refused of it.
         epoch: What holds for this epoch only.
     """
 
@@ -127,6 +129,7 @@ class Neighbor:
     is_spent: bool = False
     trouble: tuple[int, str] = 0, ""
     named_epoch: int = 0
+    conduct: Conduct = field(default_factory=Conduct)
     epoch: EpochRecord = field(default_factory=EpochRecord)
 
     def trouble_in(self, k: int) -> str:

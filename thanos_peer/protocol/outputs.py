@@ -51,6 +51,13 @@ class Disconnect(NamedTuple):
     neighbor: AgentId
 
 
+class Pause(NamedTuple):
+    """Close the connections of a neighbor, and let it in again after some seconds."""
+
+    neighbor: AgentId
+    seconds: float
+
+
 class EnteredRound(NamedTuple):
     """The agent is in a new round of the main phase: a trajectory may be kept."""
 
@@ -74,5 +81,15 @@ class Finished(NamedTuple):
 
 
 Output: TypeAlias = (
-    Send | Log | Save | LookUp | Disconnect | EnteredRound | AdvanceSoon | ResultReady | ResultWithdrawn | Finished
+    Send
+    | Log
+    | Save
+    | LookUp
+    | Disconnect
+    | Pause
+    | EnteredRound
+    | AdvanceSoon
+    | ResultReady
+    | ResultWithdrawn
+    | Finished
 )

@@ -77,7 +77,7 @@ class Session:
             try:
                 self._hearing.hear(said, size, at, key_of, epoch)
             except RemoteProtocolError as error:
-                self._hearing.reject(error)
+                self._hearing.reject(error, is_proven=key_of is not None)
         if self.talk.stage is not Stage.ENDED:
             self._hearing.reply_to_questions()
             self._rounds.advance()
@@ -183,6 +183,12 @@ class Session:
     def rejected(self) -> int:
         """How many messages were refused."""
         return self._hearing.rejected
+
+    def misbehaving(self, now: float) -> list[dict[str, float | str]]:
+        """The neighbors of which something was refused, what, and for how long their connections are closed."""
+        return [
+            {"id": j, **each.conduct.facts(now)} for j, each in self.talk.neighbors.items() if each.conduct.refused
+        ]
 
     @property
     def is_everybody_done(self) -> bool:

@@ -117,6 +117,11 @@ class Waiting:
         missing, k = self._missing(), self._agent.k
         if now - self.since < NOTICE_FIRST or self._agent.is_done or not missing:
             return ""
+        bad = [
+            f"peer {each.id} sends what peer {self._agent.id} refuses: {each.conduct.refused} messages so far"
+            for each in missing
+            if each.conduct.is_bad(now)
+        ]
         left = [
             f"peer {each.id} left in round {each.left.k} ({each.left.reason})" for each in missing if each.left
         ]
@@ -125,7 +130,7 @@ class Waiting:
             f"peer {each.id} at {each.link.address} is not connected" for each in missing if not each.link.is_up
         ]
         others = [f"peer {each.id} is behind" for each in missing]
-        return ascii((left + told + silent + others)[0])[1:-1][:LONGEST_TEXT]
+        return ascii((bad + left + told + silent + others)[0])[1:-1][:LONGEST_TEXT]
 
     def lines(self, now: float) -> list[str]:
         """For whom it waits now, a line each."""
@@ -143,9 +148,10 @@ class Waiting:
             silence = f"last heard {now - when:.0f} s ago, in round {where}"
         told = f"; it says that {trouble}" if (trouble := neighbor.trouble_in(k)) else ""
         left = f", it left in round {neighbor.left.k} ({neighbor.left.reason})" if neighbor.left else ""
+        refused = f"; {conduct}" if (conduct := neighbor.conduct.describe(now)) else ""
         return (
             f"waiting {now - self.since:.0f} s in round {k} for peer {neighbor.id} at {link.address}: "
-            f"{link.describe(now)}, {silence}{left}{told}"
+            f"{link.describe(now)}, {silence}{left}{refused}{told}"
         )
 
 

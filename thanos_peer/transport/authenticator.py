@@ -26,6 +26,7 @@ ENOUGH_FILES = 4096  # more than ZeroMQ accepts before it is told to stop
 FEWEST_FILES, FILES_PER_NEIGHBOR = 32, 5  # without any stranger; libzmq would abort with fewer
 ACCEPTED, REFUSED = b"200", b"300"  # after a 400 ZeroMQ would never try again, even with a new file at this end
 WRONG_KEY = "it has a key that is no neighbor's"
+PAUSED = "it has the key of a neighbor that has sent too much that was refused"
 _NOBLOCK = int(zmq.NOBLOCK)
 
 
@@ -98,11 +99,18 @@ class Authenticator:
                     return
                 version, request, _, address, _, mechanism, *shown = self._requests.recv_multipart(_NOBLOCK)
                 name = self._ids.get(shown[0]) if mechanism == b"CURVE" and len(shown) == 1 else None
-                code = REFUSED if name is None else ACCEPTED
+                why = self._objection(name)
+                code = ACCEPTED if why is None else REFUSED
                 self._requests.send_multipart([version, request, code, b"", name or b"", b""], _NOBLOCK)
-                if name is None:
-                    self._connections.latest = WRONG_KEY, f"from {_printable(address)}"
+                if why is not None:
+                    self._connections.latest = why, f"from {_printable(address)}"
             self._loop.call_soon(self._answer)
+
+    def _objection(self, name: bytes | None) -> str | None:
+        """Why a connection with the key of this name is refused; None if it is not."""
+        if name is None:
+            return WRONG_KEY
+        return PAUSED if self._connections.is_paused(self._speakers[name.decode()]) else None
 
     def close(self) -> None:
         """Stop answering, after the inbox is closed."""

@@ -12,7 +12,9 @@ one that it came by. Rules, with keys and without:
    count whole messages only. So a connection is closed that has sent more bytes than its queue and the kernel's
    buffer hold, and no whole message among them; or that ends a message of several parts. Without keys the latter
    holds only while there are strangers or suspects: other parts are taken for messages, and do no more harm.
-4. Nothing here waits, and no callback does more than MOST_AT_ONCE things, so that a flood cannot stop the rounds.
+4. A neighbor may be paused: its connections are closed, and a new one is refused by its key, or closed as soon
+   as it says something. What it has sent before is not heard any more.
+5. Nothing here waits, and no callback does more than MOST_AT_ONCE things, so that a flood cannot stop the rounds.
    What it has not looked at yet fills ZeroMQ's queue of news, and then ZeroMQ stops accepting.
 """
 
@@ -74,6 +76,7 @@ class Connections:
         self._suspects: set[int] = set()
         self._uncounted: set[int] = set()  # the kernel does not count the bytes of these: local ones
         self._is_in_parts = False
+        self._paused: dict[AgentId | None, float] = {}  # who may not speak, and until when
         self.refused = 0
         self.latest = NO_HANDSHAKE, ""  # what was wrong with the stranger that leaves next, and whence it came
         self._noticed: dict[str, float] = {}  # when each wrong was last said aloud
@@ -87,8 +90,24 @@ class Connections:
         """Whether there is no connection whose frames have to be noted."""
         return not (self._strangers or self._suspects or self._is_in_parts)
 
-    def is_whole(self, frame: zmq.Frame, speaker: AgentId | None) -> bool:
-        """Note by which connection a frame has come; whether it is a message, and not a part of one."""
+    def pause(self, speaker: AgentId, seconds: float) -> None:
+        """Close the connections of a neighbor, and let it in again later."""
+        self._paused[speaker] = time.monotonic() + seconds
+        self._disconnect_all_of(speaker)
+
+    def is_paused(self, speaker: AgentId | None) -> bool:
+        """Whether a neighbor may not speak now."""
+        if speaker in self._paused and time.monotonic() >= self._paused[speaker]:
+            del self._paused[speaker]
+        return speaker in self._paused
+
+    def _disconnect_all_of(self, speaker: AgentId | None) -> None:
+        for descriptor in [*self._links.get(speaker, ())]:
+            self._forget(descriptor)
+            self._cut(descriptor)
+
+    def may_be_heard(self, frame: zmq.Frame, speaker: AgentId | None) -> bool:
+        """Note by which connection a frame has come; whether it is a message, not a part, of one who may speak."""
         was_in_parts, self._is_in_parts = self._is_in_parts, frame.more
         if frame.more or was_in_parts:
             if not was_in_parts and (descriptor := descriptor_of(frame)) is not None:
@@ -101,6 +120,9 @@ class Connections:
                 links[descriptor] = self._strangers.pop(descriptor)
                 if len(links) > self._most_links:
                     self._close_one_of(links)
+        if self._paused and self.is_paused(speaker):
+            self._disconnect_all_of(speaker)
+            return False
         return True
 
     def _watch(self) -> None:

@@ -200,6 +200,11 @@ class Links:
         """Close the socket to one of them."""
         self._close(self._outboxes.pop(j), linger=0)
 
+    def pause(self, j: AgentId, seconds: float) -> None:
+        """Close what a neighbor speaks by, and let it in again later; without keys nobody knows which that is."""
+        if self._authenticator is not None:
+            self._connections.pause(j, seconds)
+
     def _close(self, outbox: _Outbox, *, linger: float) -> None:
         outbox.socket.disable_monitor()
         self._loop.remove_reader(outbox.monitor.fileno())
@@ -237,7 +242,7 @@ class Links:
         for _ in range(self._most_at_once):
             frame = inbox.recv(_NOBLOCK, False)  # noqa: FBT003 - not copied, so that it keeps its properties
             speaker = None if authenticator is None else authenticator.speaker_of(frame)
-            if connections.is_whole(frame, speaker):
+            if connections.may_be_heard(frame, speaker):
                 frames.append(frame.bytes)
                 speakers.append(speaker)
 
