@@ -81,19 +81,17 @@ class Epochs:
         ended = [j for j, each in talk.neighbors.items() if each.epoch.last_round == agent.k]
         if talk.stage is not Stage.RUNNING or agent.is_done or not ended:
             return False
-        if not talk.options.restarts_tracking:
+        if talk.options.restarts_tracking:  # if it may not begin yet, it is told again
+            self.make_up_for_false_end(ended[0])
+        else:
             self._ending.fail(EndMismatchError(neighbor=ended[0], k=agent.k))
-        else:  # if it may not begin yet, it is told again
-            self.makes_up_for_false_end(ended[0])
         return True
 
-    def makes_up_for_false_end(self, neighbor: AgentId) -> bool:
-        """Whether a new epoch has begun because a neighbor ends, or is to end, otherwise than this peer."""
-        talk, epoch = self._talk, self._talk.agent.epoch + 1
-        if not talk.options.restarts_tracking or not self.may_begin(epoch):
-            return False
-        self.begin_epoch(epoch, None, f"peer {neighbor} ends in another round than this one")
-        return True
+    def make_up_for_false_end(self, neighbor: AgentId) -> None:
+        """Begin a new epoch, if that is wanted, because a neighbor ends in another round than this peer."""
+        epoch = self._talk.agent.epoch + 1
+        if self._talk.options.restarts_tracking and self.may_begin(epoch):
+            self.begin_epoch(epoch, None, f"peer {neighbor} ends in another round than this one")
 
     def may_begin(self, epoch: int) -> bool:
         """Whether an epoch may begin now: not one that an earlier life has begun, nor soon after the latest.

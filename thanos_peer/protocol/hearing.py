@@ -82,11 +82,9 @@ class Hearing:
         """Returns whether it was one that this round lacked."""
         try:
             return self._talk.agent.receive(sender, block)
-        except PhaseMismatchError as error:
-            if not self._epochs.makes_up_for_false_end(sender):
-                raise
-            self.reject(error)
-            return False
+        except PhaseMismatchError:
+            self._epochs.make_up_for_false_end(sender)
+            raise
 
     def _hear_stranger(self, sender: AgentId, message: Message) -> None:
         """Refuse it, unless it is a Hello to this peer's own address, most probably from itself."""
