@@ -1,5 +1,6 @@
 """Whoever speaks to a peer from outside: with a key or without, in its own name or another's."""
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -75,6 +76,14 @@ def status_of(topology, agent):
         return None if isinstance(answer, str) else answer.model_dump()
 
     return wait_until(asked, f"peer {agent} answers")
+
+
+async def until(is_so, most=30.0):
+    """Wait for something in a running loop."""
+    end = time.monotonic() + most
+    while not is_so():
+        assert time.monotonic() < end, "it does not come"
+        await asyncio.sleep(0.02)
 
 
 class Recorder:

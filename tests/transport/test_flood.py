@@ -22,7 +22,7 @@ from processes import (
     wait_until,
     write_topology,
 )
-from strangers import block_of, codec_of, hello_of, pair_of, port_of, speaking_to, status_of
+from strangers import block_of, codec_of, hello_of, pair_of, port_of, speaking_to, status_of, until
 from zmq.utils.monitor import recv_monitor_message
 
 from thanos_peer.transport import connections
@@ -265,14 +265,6 @@ def test_in_the_clear_parts_by_a_known_connection_are_heard_as_messages_until_a_
 
     asyncio.run(main())
     assert heard == [b"whole", b"one", b"two"]
-
-
-async def until(is_so, most=30.0):
-    """Wait for something in a running loop."""
-    end = time.monotonic() + most
-    while not is_so():
-        assert time.monotonic() < end, "it does not come"
-        await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("has_keys", [True, False], ids=["keys", "in the clear"])

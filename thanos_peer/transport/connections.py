@@ -24,6 +24,7 @@ import logging
 import os
 import socket
 import struct
+import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -42,6 +43,7 @@ NOTICES = 10.0  # seconds between two lines about strangers that are wrong in th
 LOOK = 0.1  # seconds between two looks at how much has come
 STRANGERS_BYTES, SHARES = 2**26, 8  # what strangers may have said together, or as much as so many that are known
 HEARTBEATS = 256  # bytes a second that ZeroMQ's own say by a connection, at most
+CLOSING = 0.1  # seconds, at most, until all connections are closed
 NO_HANDSHAKE = "it ended before a handshake"
 BYTES_RECEIVED = struct.Struct("=128xQ")  # in Linux's struct tcp_info
 _NOBLOCK = int(zmq.NOBLOCK)
@@ -65,6 +67,7 @@ class Connections:
         self, inbox: "zmq.Socket[bytes]", known: Collection[AgentId], *, has_keys: bool, most_unread: int
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self.lock = threading.RLock()
         self._inbox, self._most_unread = inbox, most_unread
         self._strangers: Group = {}
         self._links: dict[AgentId | None, Group] = {}  # by neighbor; None without keys
@@ -83,17 +86,22 @@ class Connections:
         self._news = inbox.get_monitor_socket(_WATCHED)
         self._loop.add_reader(self._news.fileno(), self._watch)
         self._loop.call_soon(self._watch)  # the descriptor speaks up only after a read that found nothing
-        self._looking = self._loop.call_later(LOOK, self._look)
+        self._looking = self._loop.call_later(LOOK, self._look_again)
 
     @property
     def is_quiet(self) -> bool:
         """Whether there is no connection whose frames have to be noted."""
         return not (self._strangers or self._suspects or self._is_in_parts)
 
+    def has(self, descriptor: int) -> bool:
+        """Whether a connection is open, as far as is known."""
+        return any(descriptor in group for group in self._groups())
+
     def pause(self, speaker: AgentId, seconds: float) -> None:
         """Close the connections of a neighbor, and let it in again later."""
-        self._paused[speaker] = time.monotonic() + seconds
-        self._disconnect_all_of(speaker)
+        with self.lock:
+            self._paused[speaker] = time.monotonic() + seconds
+            self._disconnect_all_of(speaker)
 
     def is_paused(self, speaker: AgentId | None) -> bool:
         """Whether a neighbor may not speak now."""
@@ -111,7 +119,7 @@ class Connections:
         was_in_parts, self._is_in_parts = self._is_in_parts, frame.more
         if frame.more or was_in_parts:
             if not was_in_parts and (descriptor := descriptor_of(frame)) is not None:
-                self._disconnect(descriptor, "it sent a message of several parts")
+                self.disconnect(descriptor, "it sent a message of several parts")
             return False
         if (self._strangers or self._suspects) and (descriptor := descriptor_of(frame)) is not None:
             self._suspects.discard(descriptor)
@@ -127,11 +135,14 @@ class Connections:
 
     def _watch(self) -> None:
         """Follow who comes and goes."""
-        with contextlib.suppress(zmq.Again):
+        if not self._news.closed and self._take_news():
+            self._loop.call_soon(self._watch)
+
+    def _take_news(self) -> bool:
+        """Note who has come and gone; whether there may be more news."""
+        with self.lock, contextlib.suppress(zmq.Again):
             for _ in range(MOST_AT_ONCE):
-                if self._news.closed:
-                    return
-                event, value = struct.unpack("=HI", self._news.recv_multipart(_NOBLOCK)[0])
+                event, value = _unpack(self._news.recv_multipart(_NOBLOCK))
                 if event == zmq.EVENT_ACCEPTED:
                     self._accept(value)
                 elif event == zmq.EVENT_DISCONNECTED:
@@ -139,7 +150,8 @@ class Connections:
                     if value in self._strangers:
                         self._refuse(*why)
                     self._forget(value)
-            self._loop.call_soon(self._watch)
+            return True
+        return False
 
     def _accept(self, descriptor: int) -> None:
         self._forget(descriptor)
@@ -162,16 +174,21 @@ class Connections:
         yield self._strangers
         yield from self._links.values()
 
-    def _look(self) -> None:
-        """Close connections that send more and more, and no whole message."""
-        self._looking = self._loop.call_later(LOOK, self._look)
+    def _look_again(self) -> None:
+        self._looking = self._loop.call_later(LOOK, self._look_again)
+        with self.lock:
+            self.look()
+
+    def look(self) -> None:
+        """Close connections that send more and more, and no whole message; the caller holds the lock."""
+        self._take_news()
         if not self._unchecked:
             self._unchecked = [each for group in self._groups() for each in group if each not in self._uncounted]
         batch, self._unchecked = self._unchecked[:MOST_AT_ONCE], self._unchecked[MOST_AT_ONCE:]
         now = time.monotonic()
         for descriptor in batch:
             if self._sends_too_much(descriptor, now):
-                self._disconnect(descriptor, "it goes on and on without a whole message")
+                self.disconnect(descriptor, "it goes on and on without a whole message")
         if self._strangers:
             self._disconnect_largest()
 
@@ -182,9 +199,10 @@ class Connections:
         while total > most and counts:
             count, largest = counts.pop()
             total -= count
-            self._disconnect(largest, "strangers say very much and no whole message")
+            self.disconnect(largest, "strangers say very much and no whole message")
 
-    def _disconnect(self, descriptor: int, why: str) -> None:
+    def disconnect(self, descriptor: int, why: str) -> None:
+        """Close a connection, and say why; the caller holds the lock."""
         address = next((group[descriptor] for group in self._groups() if descriptor in group), "")
         self._cut(descriptor)
         self._forget(descriptor)
@@ -196,7 +214,7 @@ class Connections:
             connection = self._handles.get(descriptor) or self._handles.setdefault(
                 descriptor, socket.socket(fileno=descriptor)
             )
-            count = self._counts[descriptor] = _received(connection)
+            count = self._counts[descriptor] = received(connection)
         except OSError:  # it is gone, or local
             self._uncounted.add(descriptor)
             return False
@@ -227,7 +245,7 @@ class Connections:
     def _cut(self, descriptor: int) -> None:
         """Close a connection under ZeroMQ's hands, unless the number means something else by now."""
         endpoint = self._inbox.getsockopt_string(zmq.LAST_ENDPOINT)
-        with contextlib.suppress(OSError), _connection(descriptor) as connection:
+        with contextlib.suppress(OSError), connection_of(descriptor) as connection:
             here = connection.getsockname()
             end = f":{here[1]}" if isinstance(here, tuple) else os.fsdecode(here).lstrip("\0")
             if end and endpoint.endswith(end):
@@ -246,9 +264,11 @@ class Connections:
         """Stop watching, before the inbox is closed.
 
         ZeroMQ's thread would wait for ever to tell news that are not taken, so the queue is emptied before it is
-        told to stop.
+        told to stop. All connections are closed before the inbox is: a heartbeat must not meet one that breaks
+        while its queue is taken down, see docs/decisions/transport.md.
         """
         self._looking.cancel()
+        self._close_all()
         for handle in self._handles.values():
             handle.detach()
         self._handles.clear()
@@ -258,6 +278,21 @@ class Connections:
                 self._news.recv_multipart(_NOBLOCK)
         self._inbox.disable_monitor()
         self._news.close(linger=0)
+
+    def _close_all(self) -> None:
+        """Close all connections, and wait until ZeroMQ has noticed, but not long."""
+        if endpoint := self._inbox.getsockopt_string(zmq.LAST_ENDPOINT):
+            self._inbox.unbind(endpoint)
+        while self._take_news():
+            pass
+        left = {descriptor for group in self._groups() for descriptor in group}
+        for descriptor in left:
+            self._cut(descriptor)
+        end = time.monotonic() + CLOSING
+        while left and self._news.poll(max(0, int(1000 * (end - time.monotonic())))):
+            event, value = _unpack(self._news.recv_multipart(_NOBLOCK))
+            if event == zmq.EVENT_DISCONNECTED:
+                left.discard(value)
 
 
 def descriptor_of(frame: zmq.Frame) -> int | None:
@@ -272,7 +307,13 @@ def descriptor_of(frame: zmq.Frame) -> int | None:
     return descriptor if 0 <= descriptor < 2**31 else None
 
 
-def _connection(descriptor: int) -> socket.socket:
+def _unpack(news: list[bytes]) -> tuple[int, int]:
+    """What has happened, and to which descriptor."""
+    event, value = struct.unpack("=HI", news[0])
+    return event, value
+
+
+def connection_of(descriptor: int) -> socket.socket:
     """A second handle on a connection; OSError if it is gone, or no socket."""
     second = os.dup(descriptor)
     try:
@@ -282,7 +323,7 @@ def _connection(descriptor: int) -> socket.socket:
         raise
 
 
-def _received(connection: socket.socket) -> int:
+def received(connection: socket.socket) -> int:
     """How many bytes have come by a connection; OSError where the system does not count them."""
     raw = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, BYTES_RECEIVED.size)
     return int(BYTES_RECEIVED.unpack(raw)[0]) if len(raw) == BYTES_RECEIVED.size else 0
@@ -290,7 +331,7 @@ def _received(connection: socket.socket) -> int:
 
 def _address_of(descriptor: int) -> str:
     """The host at the other end; nothing if that is this host, or if it has hung up already."""
-    with contextlib.suppress(OSError), _connection(descriptor) as connection:
+    with contextlib.suppress(OSError), connection_of(descriptor) as connection:
         name = connection.getpeername()
         return str(name[0]) if isinstance(name, tuple) else ""
     return ""

@@ -10,6 +10,7 @@ Queues and what is taken at once are bounded in bytes too, so that large blocks 
 import asyncio
 import contextlib
 import errno
+import select
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +25,8 @@ from thanos_peer.errors import ConfigError
 from thanos_peer.protocol.neighbor import LinkEvent
 from thanos_peer.topology.sockets import check_socket
 from thanos_peer.transport.authenticator import Authenticator
-from thanos_peer.transport.connections import Connections
+from thanos_peer.transport.connections import HEARTBEATS, Connections, connection_of, received
+from thanos_peer.transport.inbox import Inbox
 from thanos_peer.transport.keys import Credentials
 
 SPARE_AT_ONCE = (
@@ -36,27 +38,30 @@ AT_ONCE_BYTES = 2**26  # of all frames per callback, or one frame
 SEALED = 64  # bytes that encryption adds to a frame, at most
 READ_AHEAD = 65536  # bytes that ZeroMQ may hold besides its queue, and more than a handshake takes
 RECONNECT_MS, RECONNECT_MAX_MS = 100, 2000  # ZeroMQ doubles the first up to the second, and adds jitter
-HEARTBEAT_MS, SILENCE_MS = 1000, 4000  # answered by ZeroMQ's own thread: a peer deep in its numbers answers too
+HEARTBEAT_MS, SILENCE_MS = 500, 4000  # sent by ZeroMQ's own thread: a peer deep in its numbers sends them too
+KEEPALIVE_S, KEEPALIVES = 1, 3  # the kernel's own, before the first heartbeat
 CONNECT_MS = 4000  # for one try; Linux would go on with it for two minutes, ever more seldom
 IN_USE = (
     "the address is in use; is this peer running already, or another program? (`thanos-peer run --free-ports` "
     "takes free ports instead)"
 )
 HANDSHAKE_MS = 5000  # for ZeroMQ's own, with or without keys; who takes longer is cut off
+MEND = 0.5  # seconds between two looks at the links
 STUCK = 10.0  # seconds without any news of a link that is down, after which it is made anew
 _NOBLOCK = int(zmq.NOBLOCK)  # a plain number: the enum's own would be looked up and checked for each frame
 _send = zmq.backend.Socket.send  # without what pyzmq wraps around it for sockets of other kinds
-_receive = zmq.backend.Socket.recv
 _REFUSED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
 _WATCHED = (
-    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    zmq.EVENT_CONNECTED
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_DISCONNECTED
     | zmq.EVENT_CLOSED
     | zmq.EVENT_CONNECT_RETRIED
     | _REFUSED
 )
+_HUNG_UP = getattr(select, "POLLRDHUP", 0)  # other systems than Linux tell the end of both directions only
 _EVENTS: dict[int, LinkEvent] = {
     zmq.EVENT_HANDSHAKE_SUCCEEDED: LinkEvent.UP,
     zmq.EVENT_CONNECT_RETRIED: LinkEvent.RETRIED,
@@ -65,11 +70,17 @@ _EVENTS: dict[int, LinkEvent] = {
 
 @dataclass
 class _Outbox:
-    """The socket to a neighbor, what watches it, whether it is connected, and when there was news of it."""
+    """The socket to a neighbor, what watches it, whether it is connected, and when there was news of it.
+
+    The descriptor is that of the connection; None while there is none. `received` is how many bytes have come by
+    it, and when that was last seen to change.
+    """
 
     address: str
     socket: "zmq.Socket[bytes]"
     monitor: "zmq.Socket[bytes]"
+    descriptor: int | None = None
+    received: tuple[int, float] = 0, 0.0
     is_up: bool = False
     heard: float = field(default_factory=time.monotonic)
 
@@ -120,10 +131,11 @@ class Links:
         self._queue = queue_for(largest_frame)
         self._largest_frame = largest_frame if credentials is None else largest_frame + SEALED
         self._authenticator: Authenticator | None = None
+        self._inbox: Inbox | None = None
         self._mending: asyncio.TimerHandle | None = None
-        self._inbox: zmq.Socket[bytes] = self._context.socket(zmq.PULL)
+        self._pull: zmq.Socket[bytes] = self._context.socket(zmq.PULL)
         self._connections = Connections(
-            self._inbox,
+            self._pull,
             neighbors,
             has_keys=credentials is not None,
             most_unread=(self._queue + 2) * (self._largest_frame + SEALED) + READ_AHEAD,
@@ -136,27 +148,40 @@ class Links:
         except BaseException:
             self.close(linger=0)
             raise
-        self._mending = self._loop.call_later(STUCK / 4, self._mend)
+        self._mending = self._loop.call_later(MEND, self._mend)
 
     def _listen(self, bind: str) -> None:
-        self._limit(self._inbox, bind)
-        self._inbox.setsockopt(zmq.RCVHWM, self._queue)  # for each connection
+        self._limit(self._pull, bind)
+        _beat(self._pull)
+        # A full queue may abort the process; `inbox.py` has the limits instead.
+        self._pull.setsockopt(zmq.RCVHWM, 0)
         if self._credentials is not None:
-            self._authenticator = Authenticator(self._context, self._inbox, self._credentials, self._connections)
+            self._authenticator = Authenticator(self._context, self._pull, self._credentials, self._connections)
         if is_taken(bind):
             raise ConfigError(f"cannot listen on {bind}: {IN_USE}")
         check_socket(bind)
         try:
-            self._inbox.bind(bind)
+            self._pull.bind(bind)
         except zmq.ZMQError as error:
             raise ConfigError(f"cannot listen on {bind}: {_explain(bind, error)}") from error
-        self._loop.add_reader(self._inbox.fileno(), self.drain)
+        self._inbox = Inbox(
+            self._pull,
+            self._connections,
+            self._authenticator,
+            most_at_once=self._most_at_once,
+            queue=self._queue,
+            on_waiting=self._drain_if_open,
+        )
+        self._loop.add_reader(self._pull.fileno(), self.drain)
         self._loop.call_soon(self._drain_if_open)  # the descriptor speaks up only after a read that found nothing
 
     def _connect(self, j: AgentId, address: str) -> None:
         outbox: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
         outbox.setsockopt(zmq.SNDHWM, self._queue)
+        # What the other end says is never read; without heartbeats of its own, a full queue does no harm.
+        outbox.setsockopt(zmq.RCVHWM, 1)
         self._limit(outbox, address)
+        _keep_alive(outbox)
         if self._credentials is not None:
             outbox.curve_serverkey = self._credentials.public_key(j).encode()
             outbox.curve_publickey = self._credentials.pair.public.encode()
@@ -175,7 +200,6 @@ class Links:
         link.setsockopt(zmq.MAXMSGSIZE, self._largest_frame)
         link.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         link.setsockopt(zmq.IPV6, "[" in address)
-        _beat(link)
 
     @property
     def strangers(self) -> int:
@@ -213,64 +237,52 @@ class Links:
 
     def drain(self) -> None:
         """Hand over what has arrived."""
+        if self._inbox is None:
+            return
         frames: list[bytes] = []
         speakers: list[AgentId | None] = []
-        is_quick = self._authenticator is None and self._connections.is_quiet
-        try:
-            if is_quick:
-                self._take(frames)
-            else:
-                self._take_with_care(frames, speakers)
+        if not self._inbox.take(frames, speakers):
             self._loop.call_soon(self._drain_if_open)
-        except zmq.Again:
-            pass
         if frames:
             self._on_frames(frames, speakers or [None] * len(frames))
 
-    def _take(self, frames: list[bytes]) -> None:
-        """Take what is there, quicker than as frames that know by which connection they came.
-
-        A part of a larger message is taken for a message.
-        """
-        inbox = self._inbox
-        for _ in range(self._most_at_once):
-            frames.append(_receive(inbox, _NOBLOCK))  # noqa: PERF401 - what came before the last stays
-
-    def _take_with_care(self, frames: list[bytes], speakers: list[AgentId | None]) -> None:
-        """Take what is there, and note who says it, and by which connection."""
-        inbox, authenticator, connections = self._inbox, self._authenticator, self._connections
-        for _ in range(self._most_at_once):
-            frame = inbox.recv(_NOBLOCK, False)  # noqa: FBT003 - not copied, so that it keeps its properties
-            speaker = None if authenticator is None else authenticator.speaker_of(frame)
-            if connections.may_be_heard(frame, speaker):
-                frames.append(frame.bytes)
-                speakers.append(speaker)
-
     def _drain_if_open(self) -> None:
-        if not self._inbox.closed:
+        if not self._pull.closed:
             self.drain()
 
     def _watch(self, j: AgentId) -> None:
         """Pass on what became of the connection to a neighbor."""
         outbox = self._outboxes[j]
         while outbox.monitor.poll(0):
-            number = recv_monitor_message(outbox.monitor, zmq.NOBLOCK)["event"]
-            outbox.heard = time.monotonic()
+            news = recv_monitor_message(outbox.monitor, zmq.NOBLOCK)
+            number, outbox.heard = news["event"], time.monotonic()
+            if number == zmq.EVENT_CONNECTED:
+                outbox.descriptor, outbox.received = news["value"], (0, outbox.heard)
+                continue
             event = _EVENTS.get(number, LinkEvent.REFUSED if number & _REFUSED else LinkEvent.DOWN)
             if event in (LinkEvent.UP, LinkEvent.DOWN):
                 outbox.is_up = event is LinkEvent.UP
+            if event is LinkEvent.DOWN:
+                outbox.descriptor = None
             self._on_link(j, event)
 
     def _mend(self) -> None:
-        """Make those links anew that ZeroMQ has given up, as it does when the other end does not keep to ZMTP."""
+        """Make those links anew that ZeroMQ has given up, or does not know to be broken.
+
+        It gives up a link if the other end does not keep to ZMTP. It does not see the end of a connection whose
+        other end has sent messages, though it should only receive, nor that it sends parts of one without end, nor
+        that it has frozen before its first heartbeat.
+        """
         now = time.monotonic()
-        self._mending = self._loop.call_later(STUCK / 4, self._mend)
-        for outbox in self._outboxes.values():
-            if not outbox.is_up and now - outbox.heard > STUCK:
-                outbox.heard = now
-                with contextlib.suppress(zmq.ZMQError):  # it has forgotten the address already
-                    outbox.socket.disconnect(outbox.address)
-                outbox.socket.connect(outbox.address)
+        self._mending = self._loop.call_later(MEND, self._mend)
+        for j, outbox in list(self._outboxes.items()):
+            self._watch(j)
+            is_broken = outbox.is_up and (_has_hung_up(outbox) or not _sends_heartbeats(outbox, now))
+            if is_broken:
+                self._on_link(j, LinkEvent.DOWN)
+            if is_broken or (not outbox.is_up and now - outbox.heard > STUCK):
+                self._close(outbox, linger=0)
+                self._connect(j, outbox.address)
 
     def close(self, *, linger: float) -> None:
         """Close all sockets; frames still queued for a neighbor get `linger` seconds to leave."""
@@ -278,19 +290,58 @@ class Links:
             self._mending.cancel()
         for outbox in self._outboxes.values():
             self._close(outbox, linger=linger)
-        if not self._inbox.closed:
-            self._loop.remove_reader(self._inbox.fileno())
+        if not self._pull.closed:
+            self._loop.remove_reader(self._pull.fileno())
+            if self._inbox is not None:
+                self._inbox.close()
             self._connections.close()
-            self._inbox.close(linger=0)
+            self._pull.close(linger=0)
             if self._authenticator is not None:
                 self._authenticator.close()
         self._context.term()
 
 
 def _beat(link: "zmq.Socket[bytes]") -> None:
-    """Notice a cable that is cut: a link without answers to heartbeats is closed, and connected again."""
+    """Notice a cable that is cut, or a frozen process, at both ends of the connections to a listening socket.
+
+    It sends heartbeats, and closes a connection without answers. The other end closes one without heartbeats.
+    """
     link.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     link.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
+    link.setsockopt(zmq.HEARTBEAT_TTL, SILENCE_MS)
+
+
+def _keep_alive(link: "zmq.Socket[bytes]") -> None:
+    """Notice a cable that is cut before the other end has sent its first heartbeat."""
+    link.setsockopt(zmq.TCP_KEEPALIVE, 1)
+    link.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
+    link.setsockopt(zmq.TCP_KEEPALIVE_INTVL, KEEPALIVE_S)
+    link.setsockopt(zmq.TCP_KEEPALIVE_CNT, KEEPALIVES)
+    link.setsockopt(zmq.TCP_MAXRT, SILENCE_MS)
+
+
+def _has_hung_up(outbox: _Outbox) -> bool:
+    """Whether the other end has closed the connection, or the connection is gone."""
+    if outbox.descriptor is None:
+        return False
+    ends = select.poll()
+    ends.register(outbox.descriptor, _HUNG_UP)
+    return bool(ends.poll(0))
+
+
+def _sends_heartbeats(outbox: _Outbox, now: float) -> bool:
+    """Whether heartbeats have come lately, and nothing else; true where the system does not count what comes."""
+    count, since = outbox.received
+    with (
+        contextlib.suppress(OSError),
+        connection_of(-1 if outbox.descriptor is None else outbox.descriptor) as link,
+    ):
+        latest = received(link)
+        if latest != count:
+            outbox.received = latest, now
+        is_silent = latest == count > 0 and now - since > SILENCE_MS / 1000
+        return not is_silent and latest <= READ_AHEAD + HEARTBEATS * (now - outbox.heard)
+    return True
 
 
 def is_taken(address: str) -> bool:

@@ -1,0 +1,56 @@
+"""An inbox in front of a neighbor that floods it and resets: no abort, bounded, and others are heard."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from processes import own_name, wait_until, write_topology
+from strangers import speaking_to, until
+from zmq import EVENT_DISCONNECTED
+from zmq.utils.monitor import recv_monitor_message
+
+from thanos_peer.transport.inbox import MOST_DROPPED
+from thanos_peer.transport.links import Links
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_reset_while_the_queue_is_full_does_not_abort_a_peer():
+    command = [sys.executable, ROOT / "benchmarks" / "resets.py", "--provocations", "16"]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert finished.returncode == 0, finished.stderr
+    # A victim whose links stayed broken would have been provoked less often.
+    counts = re.findall(r"(\d+) of ([a-z ]+)", finished.stdout)
+    assert sorted(counts) == [("4", "answers"), ("4", "flood"), ("4", "full queue"), ("4", "ping")]
+
+
+def test_a_flood_is_cut_off_while_the_event_loop_is_held_up_and_others_are_heard(tmp_path, caplog):
+    topology = write_topology(tmp_path / "net.toml", "path", 2, name=own_name("held"))
+    address, nobody, heard = topology.peers[0].address, f"ipc://{tmp_path}/nobody", []
+
+    def is_cut(monitor):
+        return monitor.poll(0) and recv_monitor_message(monitor)["event"] == EVENT_DISCONNECTED
+
+    async def main():
+        links = Links(address, {1: nobody}, largest_frame=1000, on_frames=lambda frames, _: heard.extend(frames))
+        with speaking_to(topology, 0) as (calm, _), speaking_to(topology, 0, comes_back=False) as (flood, monitor):
+            flood.sndhwm = 0
+            calm.send(b"first")
+            await until(lambda: heard)
+            for number in range(5000):
+                flood.send(b"%d" % number)
+            calm.send(b"second")
+            wait_until(lambda: is_cut(monitor), "the flood is cut off", 30)  # nothing else runs in this thread
+            calm.send(b"third")
+            await until(lambda: b"third" in heard)
+        links.close(linger=0)
+
+    asyncio.run(main())
+    others = [frame for frame in heard if not frame.isdigit()]
+    numbers = [int(frame) for frame in heard if frame.isdigit()]
+    assert others == [b"first", b"second", b"third"]
+    assert numbers == sorted(set(numbers))
+    assert 0 < len(numbers) < 5000 - MOST_DROPPED
+    assert "it sends more than this peer can take" in caplog.text

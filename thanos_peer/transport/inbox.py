@@ -1,0 +1,164 @@
+"""Taking frames from a peer's PULL socket, within bounds, and also while the peer computes.
+
+libzmq 4.3.5 ends the whole process if a connection breaks while its queue is full (`!_io_error`, see
+docs/decisions/transport.md). So its queue has no limit, and the limits are here. Rules:
+
+1. A callback hands over `most_at_once` frames at most. If there are more, all are taken from ZeroMQ, and a queue's
+   worth of each connection is kept for the next callbacks. The rest is dropped: the protocol asks for it again.
+2. A connection by which very much is dropped before the queue is empty again is closed.
+3. A thread does the same while the event loop is held up by a long step. One lock guards the socket and the
+   records of its connections.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+
+import zmq
+
+from thanos_peer.block import AgentId
+from thanos_peer.transport.authenticator import Authenticator
+from thanos_peer.transport.connections import Connections, descriptor_of
+
+MOST_SHED = 4096  # frames that are taken in one go, at most
+SMALL_BYTES = 65536  # of small frames more are kept than a queue's worth: a neighbor repeats what it lacks
+FRAME_COSTS = 64  # bytes besides what it holds
+MOST_DROPPED, DROPPED_BYTES = 1000, 2**24  # of one connection
+STAND_IN = 0.05  # seconds without a callback, after which the thread takes frames
+_NOBLOCK = int(zmq.NOBLOCK)  # a plain number: the enum's own would be looked up and checked for each frame
+_receive = zmq.backend.Socket.recv  # without what pyzmq wraps around it for sockets of other kinds
+
+
+class Inbox:
+    """Takes frames from a bound socket; use it inside a running event loop.
+
+    Args:
+        socket: The PULL socket.
+        connections: Those of the socket.
+        authenticator: Knows whose key a frame came with; None without keys.
+        most_at_once: How many frames are handed over at a time.
+        queue: How many frames of a connection are kept.
+        on_waiting: Called in the event loop after the thread has taken frames.
+    """
+
+    def __init__(
+        self,
+        socket: "zmq.Socket[bytes]",
+        connections: Connections,
+        authenticator: Authenticator | None,
+        *,
+        most_at_once: int,
+        queue: int,
+        on_waiting: Callable[[], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._socket, self._connections, self._authenticator = socket, connections, authenticator
+        self._most_at_once, self._queue, self._on_waiting = most_at_once, queue, on_waiting
+        self._lock = connections.lock
+        self._kept: deque[tuple[bytes, AgentId | None, int | None]] = deque()
+        # By connection; None stands for all that ZeroMQ does not tell.
+        self._frames: Counter[int | None] = Counter()
+        self._bytes: Counter[int | None] = Counter()
+        self._dropped: Counter[int | None] = Counter()
+        self._dropped_bytes: Counter[int | None] = Counter()
+        self._callbacks = 0
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._stand_in, name="inbox", daemon=True)
+        self._thread.start()
+
+    def take(self, frames: list[bytes], speakers: list[AgentId | None]) -> bool:
+        """Append what has arrived, and whose key each frame came with, if there are keys; whether that is all."""
+        self._callbacks += 1
+        with self._lock:
+            if self._kept:
+                self._take_kept(frames, speakers)
+                self._shed()
+                return False
+            try:
+                if self._authenticator is None and self._connections.is_quiet:
+                    self._take_quickly(frames)
+                else:
+                    self._take_with_care(frames, speakers)
+            except zmq.Again:
+                self._dropped.clear()
+                self._dropped_bytes.clear()
+                return True
+            self._shed()
+        return False
+
+    def _take_quickly(self, frames: list[bytes]) -> None:
+        """Take what is there, quicker than as frames that know by which connection they came.
+
+        A part of a larger message is taken for a message.
+        """
+        socket = self._socket
+        for _ in range(self._most_at_once):
+            frames.append(_receive(socket, _NOBLOCK))  # noqa: PERF401 - what came before the last stays
+
+    def _take_with_care(self, frames: list[bytes], speakers: list[AgentId | None]) -> None:
+        """Take what is there, and note who says it, and by which connection."""
+        for _ in range(self._most_at_once):
+            frame, speaker = self._receive_with_speaker()
+            if self._connections.may_be_heard(frame, speaker):
+                frames.append(frame.bytes)
+                speakers.append(speaker)
+
+    def _receive_with_speaker(self) -> tuple[zmq.Frame, AgentId | None]:
+        frame = self._socket.recv(_NOBLOCK, False)  # noqa: FBT003 - not copied, so that it keeps its properties
+        return frame, None if self._authenticator is None else self._authenticator.speaker_of(frame)
+
+    def _take_kept(self, frames: list[bytes], speakers: list[AgentId | None]) -> None:
+        for _ in range(min(self._most_at_once, len(self._kept))):
+            frame, speaker, descriptor = self._kept.popleft()
+            self._frames[descriptor] -= 1
+            self._bytes[descriptor] -= len(frame) + FRAME_COSTS
+            frames.append(frame)
+            speakers.append(speaker)
+        if not self._kept:
+            self._frames.clear()
+            self._bytes.clear()
+
+    def _shed(self) -> bool:
+        """Take all that waits in ZeroMQ, and keep or drop it; whether there was anything."""
+        taken = 0
+        with contextlib.suppress(zmq.Again):
+            for taken in range(MOST_SHED):  # noqa: B007 - how many there were
+                frame, speaker = self._receive_with_speaker()
+                if self._connections.may_be_heard(frame, speaker):
+                    self._keep(frame, speaker)
+        return taken > 0
+
+    def _keep(self, frame: zmq.Frame, speaker: AgentId | None) -> None:
+        descriptor, size = descriptor_of(frame), len(frame) + FRAME_COSTS
+        if self._frames[descriptor] < self._queue or self._bytes[descriptor] + size <= SMALL_BYTES:
+            self._frames[descriptor] += 1
+            self._bytes[descriptor] += size
+            self._kept.append((frame.bytes, speaker, descriptor))
+            return
+        self._dropped[descriptor] += 1
+        self._dropped_bytes[descriptor] += size
+        if self._dropped[descriptor] > MOST_DROPPED or self._dropped_bytes[descriptor] > DROPPED_BYTES:
+            del self._dropped[descriptor], self._dropped_bytes[descriptor]
+            if descriptor is not None and self._connections.has(descriptor):  # else it is closed already
+                self._connections.disconnect(descriptor, "it sends more than this peer can take")
+
+    def _stand_in(self) -> None:
+        """Take frames while the event loop does not, and look after the connections."""
+        seen = -1
+        while not self._is_closed.wait(STAND_IN):
+            if self._callbacks != seen:
+                seen = self._callbacks
+                continue
+            with self._lock:
+                has_taken = self._shed()
+                self._connections.look()
+            if has_taken:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    self._loop.call_soon_threadsafe(self._on_waiting)
+
+    def close(self) -> None:
+        """Stop the thread, before the socket is closed."""
+        self._is_closed.set()
+        self._thread.join()
