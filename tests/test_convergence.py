@@ -101,7 +101,10 @@ def test_how_many_starts_were_searched_is_said(starts, said):
 
 
 def test_what_nobody_has_certified_has_neither_converged_nor_not():
-    assert judged(None) == ("not certified: every peer was below tolerance 0.0001 by its own rule", None)
+    assert judged(None) == (
+        "not certified: every peer says that it was below tolerance 0.0001 by its own rule",
+        None,
+    )
     assert judged(None, tolerance=0.0) == ("not judged: no tolerance was set", None)
     assert judged(0.25, tolerance=0.0) == ("not judged: no tolerance was set; residual 2.5e-01", None)
 

@@ -46,7 +46,8 @@ def judge(
         return Convergence(f"not judged: no tolerance was set{known}", has_converged=None)
     if residual is None and is_below_tolerance:
         return Convergence(
-            f"not certified: every peer was below tolerance {tolerance:g} by its own rule", has_converged=None
+            f"not certified: every peer says that it was below tolerance {tolerance:g} by its own rule",
+            has_converged=None,
         )
     most = 1.0 if weakest is None else min(1.0, max(weakest, NEGLIGIBLE))
     against = _objection(topology, residual, most, rounds, is_below_tolerance=is_below_tolerance)

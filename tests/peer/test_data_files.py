@@ -12,6 +12,7 @@ from processes import (
     assert_same_bits,
     command,
     ended_afterwards,
+    exact,
     said,
     start_peer,
     wait_until,
@@ -40,13 +41,15 @@ def text(i, header=NAMES):
     return header + "\n" + "\n".join(",".join(map(repr, row)) for row in rows(i).tolist()) + "\n"
 
 
-def files_topology(directory, *, has_paths):
+def files_topology(directory, *, has_paths, method="thanos"):
     """A path of three peers with a CSV file each, which the topology names or not."""
     for i in range(D):
         (directory / f"{i}.csv").write_text(text(i))
 
     def change(raw):
         raw["problem"]["data"] = {"kind": "files"}
+        if method != "thanos":
+            exact(method)(raw)
         raw["algorithm"]["start"] = {"kind": "random", "seed": 1}
         for peer in raw["peers"]:
             peer["data"] = f"{peer['id']}.csv"
@@ -403,3 +406,24 @@ def test_what_the_environment_says_of_one_peer_is_not_taken_for_all(tmp_path, mo
     )
     assert done.returncode == 0, done.stderr
     assert_same_bits(out, topology)
+
+
+def test_a_peer_that_begins_anew_with_other_samples_is_refused_and_all_may_begin_anew_with_it(tmp_path):
+    topology, out = files_topology(tmp_path, has_paths=True, method="gram"), tmp_path / "run"
+    first, middle = start_peer(topology, 2, out), start_peer(topology, 1, out)
+    with ended_afterwards(first, middle):
+        wait_until(lambda: "in round 0 for peer 0" in said(out, 1), "a wait for peer 0 alone")
+        assert "for peer 2" not in said(out, 1)
+        first.kill()
+        first.wait()
+        lines = (tmp_path / "2.csv").read_text().splitlines()
+        (tmp_path / "2.csv").write_text("\n".join(lines[:-3]) + "\n")
+        again = start_peer(topology, 2, out, "--fresh")
+        with ended_afterwards(again):
+            assert again.wait(PATIENCE) == 8
+        assert "peer 1 is in round 0 and has gone on with blocks of an earlier state of this peer" in said(out, 2)
+        assert "peer 2 has begun anew, or with other samples" in said(out, 1)
+        others = start_peer(topology, 2, out, "--fresh", "--restart-tracking"), start_peer(topology, 0, out)
+        with ended_afterwards(*others):
+            assert [peer.wait(PATIENCE) for peer in (middle, *others)] == [0, 0, 0], said(out, 1)
+    assert_same_bits(out, load(topology.file))

@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 from networks import make_instance, raw_topology
 
+from thanos_peer import agent
 from thanos_peer.agent import Agent
 from thanos_peer.block import StopWord
 from thanos_peer.errors import EndMismatchError
 from thanos_peer.peer.peer import terms_of
+from thanos_peer.phases import phase
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.hearing import Arrived
 from thanos_peer.protocol.honest import BLOCK_RULES, BYE_RULES, HELLO_RULES
@@ -54,13 +56,13 @@ class Talk:
 
     def go_on(self, lies=None):
         """One round of all agents; `lies` changes what peer 1 hears of a neighbor."""
-        blocks = [agent.block() for agent in self.others]
+        blocks = [other.block() for other in self.others]
         heard = [j for j in self.agent.neighbors if not self.tell(j, (lies or {}).get(j, blocks[j]))]
-        for agent in self.others:
-            if agent is not self.agent:
-                for j in agent.neighbors:
-                    agent.receive(j, blocks[j])
-                agent.advance()
+        for other in self.others:
+            if other is not self.agent:
+                for j in other.neighbors:
+                    other.receive(j, blocks[j])
+                other.advance()
         return heard
 
 
@@ -113,6 +115,16 @@ def test_a_block_that_breaks_a_rule_is_refused_and_the_right_one_taken_afterward
     assert talk.agent.is_missing(2)
     talk.go_on()
     assert (talk.agent.k, talk.error) == (6, None)
+
+
+def test_a_fallback_from_longer_ago_than_any_peer_needs_is_refused(monkeypatch):
+    monkeypatch.setattr(phase, "KEPT_BYTES", 0)  # so only four blocks are kept
+    monkeypatch.setattr(agent, "SPARE", 0)
+    talk = Talk(AT, **RESTLESS)
+    assert talk.tell(2, talk.others[2].block()._replace(fallback=0))
+    assert "may have to start again from round 0, but no peer gets so far ahead of its disk" in talk.log
+    talk.go_on()
+    assert (talk.agent.k, talk.error) == (AT + 1, None)
 
 
 @pytest.mark.parametrize(("rule", "fields"), HELLOS)

@@ -6,12 +6,14 @@ import subprocess
 from itertools import pairwise
 
 import tomlkit
-from networks import raw_topology
+from networks import make_instance, raw_topology
 from processes import PATIENCE, bytes_per_block, command, ended_afterwards, said, start_peer, wait_until
 
 from thanos_peer.agent import SPARE
 from thanos_peer.launch.cluster import free_ports
 from thanos_peer.preparation import outline
+from thanos_peer.protocol.saving import RATE, Saving
+from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import load
 
 ROUNDS = 48
@@ -52,6 +54,25 @@ def large_blocks(directory):
     (directory / "large.py").write_text(MODULE, encoding="utf-8")
     (directory / "net.toml").write_text(tomlkit.dumps(raw), encoding="utf-8")
     return load(directory / "net.toml", allowed_code=(str(directory / "large.py"),))
+
+
+def test_large_checkpoints_are_written_seldom():
+    """A neighbor may name round 0 as its fallback for ever: all blocks since then are in every checkpoint."""
+    network = AgentNetwork(make_instance(raw_topology("path", 2, n=100, p=2, max_rounds=3000, tolerance=0.0)))
+    agent, liar = network.agents
+    agent.fallback = liar.fallback = 0
+    saving, written, largest = Saving(agent, 0.0), 0, 0
+    for k in range(2500):
+        now = k / 100  # seconds
+        network.advance()
+        if saving.is_due(now):
+            memory = saving.begin(now)
+            size = sum(len(block.numbers) for block in memory.said)
+            written, largest = written + size, max(largest, size)
+            saving.end(memory)
+    assert largest > 2 * RATE
+    assert written <= RATE * now + largest
+    assert agent.k - saving.latest <= largest / RATE * 100 + 1
 
 
 def test_a_peer_with_large_blocks_saves_early_and_pauses_for_its_disk(tmp_path):
