@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from thanos_peer.block import AgentId, Block
-from thanos_peer.errors import StateLostError
+from thanos_peer.errors import LocalProtocolError, StateLostError
 from thanos_peer.protocol.handshake import Handshake, OwnAddress, Terms
 from thanos_peer.protocol.leaving import Leaving
 from thanos_peer.protocol.neighbor import Link, Neighbor
@@ -108,7 +108,8 @@ class Conversation:
 
     def enter(self, stage: Stage) -> None:
         """Go to another stage."""
-        assert stage in TRANSITIONS[self.stage], f"{self.stage} does not lead to {stage}"  # noqa: S101
+        if stage not in TRANSITIONS[self.stage]:
+            raise LocalProtocolError(f"peer {self.agent.id} goes from {self.stage.value} to {stage.value}")
         self.stage, self.stage_began = stage, self.now
 
     def taken(self) -> list[Output]:
