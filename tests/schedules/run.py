@@ -11,6 +11,7 @@ exit code is 1 then. `--replay` runs one schedule again and prints all that was 
 import random
 import sys
 import time
+import traceback
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
@@ -131,6 +132,8 @@ def replay(seed: int) -> None:
         world.log.append("all is well")
     except WrongError as error:
         world.log.append(f"WRONG: {error}")
+    except Exception:  # noqa: BLE001 - whatever it is, what led to it is to be seen
+        world.log.append(traceback.format_exc())
     print("\n".join(world.log))
 
 
