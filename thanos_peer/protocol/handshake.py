@@ -69,6 +69,7 @@ class Handshake:
     ) -> None:
         self.terms, self._agent, self._neighbors, self._features = terms, agent, neighbors, features
         self._features_of: AgentId | None = None  # whose names it passes on, having none itself
+        self.began: int | None = None  # the latest epoch that this life has begun
 
     def hello(self, *, is_asking: bool = False, answered: int = 0, trouble: str = "") -> Hello:
         """What this peer says of itself."""
@@ -151,12 +152,15 @@ class Handshake:
 
         That can be so for a life that has just started, and until it has come to where the neighbor was then.
         Past that it has sent all that the neighbor has heard of it, and the neighbor keeps what it has not heard.
+        Nor can it be so in an epoch that this life has begun: that is a late answer to a Hello of the one before.
 
         Raises:
             RemoteProtocolError: This peer is past that.
         """
         where = self._agent.k if hello.epoch == self._agent.epoch else 0
         if hello.answered != self.terms.life or hello.oldest <= where or self._agent.is_done:
+            return False
+        if hello.epoch == self._agent.epoch == self.began:
             return False
         first = neighbor.epoch.first_round
         if first is not None and first < self._agent.k:
