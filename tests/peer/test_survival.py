@@ -499,6 +499,7 @@ def test_a_mended_handshake_leaves_nothing_behind_that_would_be_refused(tmp_path
     first, second = start_peer(topology, 0, out), start_peer(load(wrong), 1, out)
     with ended_afterwards(first, second):
         assert [first.wait(60), second.wait(60)] == [5, 5]
+    assert "--fresh" not in said(out, 0)  # which it was not started with
     with running(topology, out) as processes:
         assert [process.wait(60) for process in processes] == [0, 0]
     assert_same_bits(out, topology)

@@ -36,6 +36,13 @@ def test_a_schedule_can_be_replayed(capsys):
     assert capsys.readouterr().out.endswith("all is well\n")
 
 
+def test_the_log_is_shown_of_a_schedule_that_ends_with_any_error(capsys, monkeypatch):
+    monkeypatch.setattr(Leaving, "is_over", lambda *_: 1 / 0)
+    replay(7)
+    assert "FAULT" in (shown := capsys.readouterr().out)
+    assert shown.endswith("ZeroDivisionError: division by zero\n\n")
+
+
 def forget_what_was_sent(monkeypatch):
     publish = Exchange.publish
 

@@ -198,6 +198,8 @@ class _Life:
         options, store = self.options, self.store
         self.files.prepare(is_resumed=memory is not None)
         if options.is_fresh:
+            if store is not None and (found := store.files()):
+                log.info("--fresh removes %d checkpoints of this peer, the latest %s", len(found), found[-1])
             _forget(store, self.files)
         features = features_of(self.topology, self.agent)
         agent, birth = self._make_agent(memory)
@@ -278,11 +280,10 @@ class _Life:
 
 
 def _forget(store: CheckpointStore | None, files: PeerFiles) -> None:
-    """Remove what an earlier life has left, on purpose."""
+    """Remove what an earlier life has left, or what this one has begun."""
     with contextlib.suppress(OSError):
         files.trajectory.unlink(missing_ok=True)
-    if store is not None and (found := store.files()):
-        log.info("--fresh removes %d checkpoints of this peer, the latest %s", len(found), found[-1])
+    if store is not None:
         store.clear()
 
 

@@ -200,6 +200,9 @@ class Peer:
             for output in outputs:
                 self._perform_by_type[type(output)](output)
         except ThanosPeerError as error:
+            if self.session.talk.stage is Stage.ENDED:  # its end was to follow: the session does not say it again
+                self._finish(Finished(error))
+                return
             now = time.monotonic()
             begins_epoch = isinstance(output, Save | ResultWithdrawn)
             failed = self.session.epoch_failed if begins_epoch else self.session.fail

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from thanos_peer.block import AgentId, Block
-from thanos_peer.errors import StateLostError
+from thanos_peer.errors import LocalProtocolError, StateLostError
 from thanos_peer.protocol.handshake import Handshake, OwnAddress, Terms
 from thanos_peer.protocol.honest import TalkView
 from thanos_peer.protocol.leaving import Leaving
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from thanos_peer.agent import Agent
 
 EPOCHS_APART = 2.0  # seconds between two epochs, at the least: each costs a checkpoint and a line at every peer
+MANY_ROUNDS = 1000  # that a neighbor's disk may lag behind; of large blocks fewer are kept in any case
 NOTICES_APART = 10.0  # seconds between two lines about the same thing
 
 
@@ -126,7 +127,8 @@ class Conversation:
 
     def enter(self, stage: Stage) -> None:
         """Go to another stage."""
-        assert stage in TRANSITIONS[self.stage], f"{self.stage} does not lead to {stage}"  # noqa: S101
+        if stage not in TRANSITIONS[self.stage]:
+            raise LocalProtocolError(f"peer {self.agent.id} goes from {self.stage.value} to {stage.value}")
         self.stage, self.stage_began = stage, self.now
 
     def taken(self) -> list[Output]:
@@ -174,7 +176,7 @@ class Conversation:
         memory = self.saving.begin(self.now)
         self.outputs.append(Save(memory))
         for j, fallback in memory.fallbacks.items():
-            if memory.k - fallback > self.agent.blocks_kept // 2:
+            if memory.k - fallback > max(self.agent.blocks_kept // 2, MANY_ROUNDS):
                 text = (
                     f"peer {j} may have to start again from round {fallback}, {memory.k - fallback} rounds ago; "
                     "what this peer keeps for it makes checkpoints large: is its disk slow?"

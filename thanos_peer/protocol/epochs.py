@@ -118,6 +118,7 @@ class Epochs:
             self._talk.has_result = False
         self._talk.enter(Stage.RUNNING)
         agent.restart_tracking(epoch, X)
+        self._talk.handshake.began = epoch
         for neighbor in self._talk.neighbors.values():
             neighbor.epoch = EpochRecord()
         self._talk.leaving.begin_epoch()

@@ -76,6 +76,7 @@ class Handshake:
         self._birth = birth
         self.terms, self._agent, self._neighbors, self._features = terms, agent, neighbors, features
         self._features_of: AgentId | None = None  # whose names it passes on, having none itself
+        self.began: int | None = None  # the latest epoch that this life has begun
 
     def hello(self, *, is_asking: bool = False, answered: int = 0, trouble: str = "") -> Hello:
         """What this peer says of itself."""
@@ -98,23 +99,30 @@ class Handshake:
         )
 
     def is_replaced(self, neighbor: AgentId, hello: Hello) -> bool:
-        """Whether a neighbor has begun anew, or with other samples, though its blocks have been used."""
+        """Whether a neighbor has begun anew, or with other samples, though its blocks have been used.
+
+        In a later epoch nobody begins anew: a peer without a state is in epoch 0, and told so.
+        """
         known = self._agent.births.get(neighbor, "")
         is_other = bool(known and hello.birth) and known != hello.birth
-        return is_other and hello.epoch == self._agent.epoch and self._agent.has_used(neighbor)
+        return is_other and hello.epoch == self._agent.epoch == 0 and self._agent.has_used(neighbor)
 
     def note_birth(self, neighbor: AgentId, hello: Hello) -> None:
-        """Note what names the state that a neighbor's blocks of this epoch come from.
+        """Note what names the state that a neighbor's blocks come from.
 
         Only an answer to this life is sure to come from the neighbor at its address, and not from a duplicate.
         Until there is one, nothing is known, and no block is taken.
         """
-        if hello.epoch != self._agent.epoch:
+        if not hello.epoch == self._agent.epoch == 0:
             return
         if hello.answered == self.terms.life:
             self._agent.births[neighbor] = hello.birth
         elif self._agent.births.get(neighbor) != hello.birth and not self._agent.has_used(neighbor):
             self._agent.births.pop(neighbor, None)
+
+    def may_use(self, neighbor: AgentId) -> bool:
+        """Whether it is known what state a neighbor's blocks come from."""
+        return self._agent.epoch > 0 or neighbor in self._agent.births
 
     def hello_that_state_is_lost(self, neighbor: AgentId, hello: Hello) -> Hello:
         """Tell a neighbor of our epoch; it may not begin it a second time."""
@@ -181,12 +189,15 @@ class Handshake:
 
         That can be so for a life that has just started, and until it has come to where the neighbor was then.
         Past that it has sent all that the neighbor has heard of it, and the neighbor keeps what it has not heard.
+        Nor can it be so in an epoch that this life has begun: that is a late answer to a Hello of the one before.
 
         Raises:
             RemoteProtocolError: This peer is past that.
         """
         where = self._agent.k if hello.epoch == self._agent.epoch else 0
         if hello.answered != self.terms.life or hello.oldest <= where or self._agent.is_done:
+            return False
+        if hello.epoch == self._agent.epoch == self.began:
             return False
         first = neighbor.epoch.first_round
         if first is not None and first < self._agent.k:

@@ -94,10 +94,11 @@ class Session:
         self.talk.now = now
         if self.talk.stage is Stage.ENDED:
             return []
-        self._ending.check_address()
-        self._rounds.end_late_look_up()
+        # First, for what follows may end the session, and nothing is said after that.
         if self.talk.saving is not None and (notice := self.talk.saving.notice(now)):
             self.talk.log("warning", notice)
+        self._ending.check_address()
+        self._rounds.end_late_look_up()
         if (due := self._due.get(self.talk.stage)) is not None:
             due()
         return self.talk.taken()
@@ -151,7 +152,10 @@ class Session:
 
     def stop(self, reason: str, now: float) -> list[Output]:
         """End after the round that it is in."""
-        self.talk.now, self.talk.stop_reason = now, reason
+        self.talk.now = now
+        if self.talk.stage is Stage.ENDED:
+            return []
+        self.talk.stop_reason = reason
         if self.talk.stage is Stage.LOST:  # there is nothing to go on from
             self._ending.leave(reason)
         elif self.talk.stage is Stage.RUNNING:
