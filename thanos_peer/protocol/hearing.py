@@ -68,7 +68,7 @@ class Hearing:
             if self._talk.loss is not None:
                 self._epochs.make_up_for_loss(self._talk.loss, message)
             elif (
-                sender in self._talk.agent.births
+                self._talk.handshake.may_use(sender)
                 and self._hear_block(sender, message)
                 and at > self._talk.waiting.since
             ):

@@ -54,7 +54,7 @@ class Rounds:
         if agent.is_done:
             self._ending.finish()
             return
-        if agent.k == 1 and self._talk.saving is not None:
+        if agent.k == 1 and agent.epoch == 0 and self._talk.saving is not None:
             # With whom this peer has begun must not change once neighbors hear what follows from first blocks.
             self._talk.outputs.append(Save(agent.memory(), is_urgent=True))
         self.save_if_due()
