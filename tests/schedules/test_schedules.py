@@ -3,6 +3,8 @@
 import pytest
 from schedules.run import replay, run_some, world_of
 
+from thanos_peer.agent import Agent
+from thanos_peer.convergence import Convergence
 from thanos_peer.protocol.exchange import Exchange
 from thanos_peer.protocol.handshake import Handshake
 from thanos_peer.protocol.leaving import Leaving
@@ -69,7 +71,18 @@ def name_the_latest_checkpoint(monkeypatch):
     monkeypatch.setattr(Saving, "end", end_too_well)
 
 
-MUTATIONS = [forget_what_was_sent, overlook_lost_state, leave_at_once, never_ask_again, name_the_latest_checkpoint]
+def call_it_converged(monkeypatch):
+    monkeypatch.setattr(Agent, "convergence", property(lambda _: Convergence("converged", has_converged=True)))
+
+
+MUTATIONS = [
+    forget_what_was_sent,
+    overlook_lost_state,
+    leave_at_once,
+    never_ask_again,
+    name_the_latest_checkpoint,
+    call_it_converged,
+]
 
 
 @pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)

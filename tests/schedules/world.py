@@ -16,6 +16,9 @@ import numpy as np
 
 from thanos_peer.agent import Agent, Memory
 from thanos_peer.errors import DoubleError, RemoteProtocolError, RunOverError, StateLostError
+from thanos_peer.launch.claims import Data, PeerClaims
+from thanos_peer.loadings.findings import facts_of_loadings, findings_of
+from thanos_peer.loadings.result import Result
 from thanos_peer.problem import Instance
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.handshake import Terms
@@ -34,6 +37,7 @@ from thanos_peer.protocol.outputs import (
 from thanos_peer.protocol.session import Session
 from thanos_peer.protocol.stages import Stage
 from thanos_peer.protocol.wire import Hello
+from thanos_peer.topology import Topology
 
 CONNECTS = 0.05  # seconds until two hosts that can reach each other are connected
 DISK = 0.01  # seconds that a checkpoint takes, at the most
@@ -72,6 +76,7 @@ class Node:
     disk: list[Memory] = field(default_factory=list)
     result: tuple[int, bytes] | None = None  # the epoch, and the bits of X
     final: Mapping[str, np.ndarray] = field(default_factory=dict)  # the state of its last round, by name
+    said: Result | None = None  # the result as it is written
     process: "Process | None" = None
     highest: int = 0  # the last round that it has come to in the latest epoch
     epoch: int = 0
@@ -93,11 +98,27 @@ class Process:
     error: BaseException | None = None
 
 
+def said_of(topology: Topology, agent: Agent) -> Result:
+    """What an agent says of its result, as `thanos_peer.peer.result` writes it."""
+    answer, findings = agent.runner.answer(), findings_of(topology, agent, None)
+    facts = facts_of_loadings(answer.X, answer.sparse, findings)
+    return Result(
+        components_=answer.X.T,
+        sparse_components_=answer.sparse.T,
+        mean_=findings.mean,
+        scale_=findings.scale,
+        explained_variance_ratio_=findings.explained_variance_ratio,
+        common_components_=None if findings.common is None else findings.common.T,
+        facts=facts | {"has_converged": agent.convergence.has_converged},
+    )
+
+
 class World:
     """All nodes, all that is on the way between them, and a clock.
 
     Args:
         instance: What they compute.
+        data: From which samples: what they claim must follow from these.
         bits: Of the result of each agent without any fault.
         faults: What happens.
         seed: Decides about the rest.
@@ -109,6 +130,7 @@ class World:
     def __init__(
         self,
         instance: Instance,
+        data: Data,
         bits: list[bytes],
         faults: list[Fault],
         *,
@@ -117,7 +139,7 @@ class World:
         delay: float = 0.02,
         keeps_log: bool = False,
     ) -> None:
-        self.instance, self._bits, self._rng = instance, bits, random.Random(seed)
+        self.instance, self._data, self._bits, self._rng = instance, data, bits, random.Random(seed)
         self._loss, self._delay, self.log = loss, delay, [] if keeps_log else None
         topology = instance.topology
         self._neighbors, self._d = topology.graph.neighbors, topology.d
@@ -281,6 +303,7 @@ class World:
                     answer = process.agent.runner.answer()
                     process.node.result = process.agent.epoch, answer.X.tobytes()
                     process.node.final = answer.arrays
+                    process.node.said = said_of(self.instance.topology, process.agent)
                 case ResultWithdrawn():
                     process.node.result = None
                 case Finished(error):
@@ -478,8 +501,19 @@ class World:
         X = np.array([np.frombuffer(node.result[1]) for node in nodes])
         if not np.isfinite(X).all():
             raise WrongError("a result that is not finite")
+        if len(nodes) == self._d:
+            self._check_claims(nodes)
         if "H" in nodes[0].final and len(nodes) == self._d:
             self._check_trackers(nodes)
+
+    def _check_claims(self, nodes: list[Node]) -> None:
+        """What the peers say of their results follows from the samples of all."""
+        common = np.mean([node.said.components_.T for node in nodes], axis=0)
+        for node in nodes:
+            for claim in PeerClaims(node.id, node.said, common).claims(self._data):
+                self.counts["claims"] += 1
+                if not claim.is_true:
+                    raise WrongError(f"a false claim: {claim}")
 
     def _check_trackers(self, nodes: list[Node]) -> None:
         """The trackers D add up to the directions H, if no block was mixed that was not sent just then."""
