@@ -4,7 +4,8 @@ python benchmarks/answers.py --method proximal [--method gram] [--problems 240] 
     [--csv FILE]
 
 Prints Markdown: a table by method, tables by graph, data, n, p, regularizer and mu, and every failure with the
-command that repeats it. random_problems.py draws problems, independent.py judges answers. A method fails if
+command that repeats it. random_problems.py draws problems, thanos_peer/launch/independent.py judges
+answers. A method fails if
 
     it diverges, raises, takes too long, or does not converge
     it claims to have converged, and an agent's residual, infeasibility or distance from the first is above 1e-6
@@ -36,11 +37,11 @@ from typing import Any, TypeAlias
 import click
 import numpy as np
 import tomlkit
-from independent import Matrix, Verdict, judge, prepared
 from random_problems import REAL, Problem, draw
 
 import thanos_peer
 from thanos_peer.errors import DivergenceError
+from thanos_peer.launch.independent import Matrix, Worth, prepared, worth_of
 from thanos_peer.problem import build
 from thanos_peer.simulate import StackedNetwork
 from thanos_peer.topology import load
@@ -288,7 +289,7 @@ def assess(problem: Problem, method: str, answer: Answer, seconds: float = 0.0) 
     A = prepared(problem.samples(), center=problem.center, scale=problem.scale)
     size = float(np.linalg.norm(A, 2))
     overall = size if answer.overall is None else answer.overall
-    verdicts: list[Verdict] = [judge(A / overall, X, problem.regularizer, problem.mu) for X in answer.sparse]
+    verdicts: list[Worth] = [worth_of(A / overall, X, problem.regularizer, problem.mu) for X in answer.sparse]
     return Outcome(
         problem,
         method,

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from programs import run
 
+from thanos_peer.launch import independent
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.append(str(BENCHMARKS))  # scripts, which import each other, and no package
-answers, independent, problems = (import_module(name) for name in ("answers", "independent", "random_problems"))
+answers, problems = (import_module(name) for name in ("answers", "random_problems"))
 
 
 def is_connected(d, edges):
@@ -113,10 +115,10 @@ def test_tables_have_no_constant_columns_where_they_are_scaled():
 
 def test_an_eigenvector_is_stationary_and_one_that_is_turned_is_as_far_as_trigonometry_says():
     A = np.diag([3.0, 2.0, 1.0])
-    assert independent.judge(A, np.eye(3)[:, :1], "none", 0.0).residual == 0
+    assert independent.worth_of(A, np.eye(3)[:, :1], "none", 0.0).residual == 0
     for angle in (1e-9, 1e-3, 0.7):
         X = np.array([[np.cos(angle)], [np.sin(angle)], [0.0]])
-        found = independent.judge(A, X, "none", 0.0)
+        found = independent.worth_of(A, X, "none", 0.0)
         assert found.residual == pytest.approx((9 - 4) * np.sin(angle) * np.cos(angle) / 9, rel=1e-6)
         assert found.feasibility < 1e-15
     assert found.objective == pytest.approx(-(9 * np.cos(angle) ** 2 + 4 * np.sin(angle) ** 2) / 18)
@@ -132,7 +134,7 @@ def test_a_unit_vector_is_stationary_if_no_product_beside_it_is_above_the_weight
 @pytest.mark.parametrize(("regularizer", "unit"), [("l1", 1.0), ("l21", np.sqrt(0.5))])
 def test_a_residual_is_relative_to_a_weight_beyond_the_samples(regularizer, unit):
     A, X = np.diag([3.0, 2.0, 1.0]), np.linalg.qr(np.ones((3, 2)) + np.eye(3, 2))[0]
-    weak, strong = (independent.judge(A, X, regularizer, mu).residual for mu in (1e-9, 9e9))
+    weak, strong = (independent.worth_of(A, X, regularizer, mu).residual for mu in (1e-9, 9e9))
     alone = independent.stationarity(np.zeros((3, 3)), X, regularizer, 1.0)
     assert weak == pytest.approx(independent.stationarity(A @ A.T / 9, X, regularizer, 0.0), rel=1e-6)
     assert strong == pytest.approx(alone / unit, rel=1e-6)
@@ -209,9 +211,9 @@ def test_a_made_stationary_point_is_found_stationary_to_the_last_digits(regulari
 
 
 def test_columns_that_are_not_orthonormal_are_said_to_be_infeasible():
-    found = independent.judge(np.eye(4), 2 * np.eye(4)[:, :2], "l1", 0.1)
+    found = independent.worth_of(np.eye(4), 2 * np.eye(4)[:, :2], "l1", 0.1)
     assert found.feasibility == pytest.approx(3 * np.sqrt(2))
-    assert independent.judge(np.eye(4), np.zeros((4, 2)), "l1", 0.1).feasibility == pytest.approx(np.sqrt(2))
+    assert independent.worth_of(np.eye(4), np.zeros((4, 2)), "l1", 0.1).feasibility == pytest.approx(np.sqrt(2))
 
 
 # ---------------------------------------------------------------------- outcomes

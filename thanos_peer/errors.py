@@ -18,7 +18,8 @@
     |       +-- RunOverError                nor begin anew with this peer: they are done
     +-- PeerFailedError                 a peer that we launched failed; its exit code is ours
 
-Exit code 7 says that `verify` or `chaos` found different bits. 0 is success, 1 an error of ours,
+Exit code 7 says that `verify` or `chaos` found different bits, 9 that not all faults of `chaos` struck, 10 that it
+found a false claim. 0 is success, 1 an error of ours,
 2 a command line that click refuses, 130 and 143 a run stopped by SIGINT or SIGTERM with its results kept.
 """
 

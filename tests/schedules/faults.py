@@ -5,6 +5,7 @@ from functools import partial
 
 from schedules.world import Node, Process, World
 
+from thanos_peer.launch.claims import Data
 from thanos_peer.phases import PhaseRunner
 from thanos_peer.problem import Instance
 from thanos_peer.protocol.stages import Stage
@@ -77,8 +78,10 @@ class FaultyWorld(World):
         conditions: As of `World`.
     """
 
-    def __init__(self, instance: Instance, bits: list[bytes], faults: list[Fault], **conditions) -> None:
-        super().__init__(instance, bits, **conditions)
+    def __init__(
+        self, instance: Instance, data: Data, bits: list[bytes], faults: list[Fault], **conditions
+    ) -> None:
+        super().__init__(instance, data, bits, **conditions)
         timed = [fault for fault in faults if not fault.when]
         self._waiting = [fault for fault in faults if fault.when]
         self._killers: dict[Process, tuple[int, Fault]] = {}  # after how many outputs more

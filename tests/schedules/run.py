@@ -28,12 +28,14 @@ from schedules.faults import FaultyWorld
 from schedules.world import WrongError
 
 from thanos_peer.algorithm.methods import MIXING, SUMMING, needs_samples
+from thanos_peer.launch.claims import Data
 from thanos_peer.phases import phase
 from thanos_peer.problem import Instance, assemble
 from thanos_peer.protocol import saving
 from thanos_peer.samples.moments import moments_of_rows
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import parse
+from thanos_peer.topology.data import samples_of
 
 METHODS = MIXING | SUMMING
 NETWORKS = [  # family, size, method, rounds and tolerance, how numbers are sent, and whether samples are prepared
@@ -50,8 +52,8 @@ BATCH = 200
 
 
 @cache
-def instance_of(number: int) -> tuple[Instance, list[bytes]]:
-    """A network, and the bits of its results without any fault."""
+def instance_of(number: int) -> tuple[Instance, Data, list[bytes]]:
+    """A network, the samples of all its agents, and the bits of its results without any fault."""
     family, d, method, (rounds, tolerance), exchange, is_prepared = NETWORKS[number]
     limits = {} if rounds is None else {"max_rounds": rounds, "tolerance": tolerance}
     regularizer = "none" if METHODS[method].is_for_smooth else "l1"
@@ -66,10 +68,11 @@ def instance_of(number: int) -> tuple[Instance, list[bytes]]:
         instance = assemble(topology, moments)
     else:
         instance = make_instance(raw)
+        rows = samples_of(instance.topology, range(d))
     network = AgentNetwork(instance)
     while not network.is_done:
         network.advance()
-    return instance, [X.tobytes() for X in network.X]
+    return instance, Data(instance.topology, list(rows)), [X.tobytes() for X in network.X]
 
 
 def world_of(seed: int, *, keeps_log: bool = False) -> FaultyWorld:
@@ -78,9 +81,10 @@ def world_of(seed: int, *, keeps_log: bool = False) -> FaultyWorld:
     # So that what is lost with a disk cannot always be made up, and a peer must wait for a slow disk.
     saving.INTERVAL = rng.choice([0.02, 0.02, 0.1, 1.0])
     phase.KEPT_BYTES = rng.choice([1, 2**25])
-    instance, bits = instance_of(rng.randrange(len(NETWORKS)))
+    instance, data, bits = instance_of(rng.randrange(len(NETWORKS)))
     return FaultyWorld(
         instance,
+        data,
         bits,
         faults_of(rng, instance.topology.graph),
         seed=seed,

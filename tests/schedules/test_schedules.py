@@ -3,6 +3,8 @@
 import pytest
 from schedules.run import replay, run_some, world_of
 
+from thanos_peer.agent import Agent
+from thanos_peer.convergence import Convergence
 from thanos_peer.protocol.conduct import Conduct
 from thanos_peer.protocol.exchange import Exchange
 from thanos_peer.protocol.handshake import Handshake
@@ -81,6 +83,10 @@ def shut_out_for_one_mistake(monkeypatch):
     monkeypatch.setattr(Conduct, "refuse", lambda *_, **__: 1.0)
 
 
+def call_it_converged(monkeypatch):
+    monkeypatch.setattr(Agent, "convergence", property(lambda _: Convergence("converged", has_converged=True)))
+
+
 MUTATIONS = [
     forget_what_was_sent,
     overlook_lost_state,
@@ -88,6 +94,7 @@ MUTATIONS = [
     never_ask_again,
     name_the_latest_checkpoint,
     shut_out_for_one_mistake,
+    call_it_converged,
 ]
 
 

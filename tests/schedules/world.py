@@ -17,6 +17,9 @@ import numpy as np
 
 from thanos_peer.agent import Agent, Memory
 from thanos_peer.errors import CheckpointError, DoubleError, RunOverError, StateLostError, ThanosPeerError
+from thanos_peer.launch.claims import Data, PeerClaims
+from thanos_peer.loadings.findings import facts_of_loadings, findings_of
+from thanos_peer.loadings.result import Result
 from thanos_peer.problem import Instance
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.handshake import Terms
@@ -38,6 +41,7 @@ from thanos_peer.protocol.session import Session
 from thanos_peer.protocol.stages import Stage
 from thanos_peer.protocol.wire import DONE, SPENT, Bye, Codec
 from thanos_peer.simulate import AgentNetwork
+from thanos_peer.topology import Topology
 
 CONNECTS = 0.05  # seconds until two hosts that can reach each other are connected
 LATE = 3.0  # seconds, at the most, by which some messages are overtaken
@@ -60,6 +64,7 @@ class Node:
     disk: list[Memory] = field(default_factory=list)
     result: tuple[int, bytes, int] | None = None  # the epoch, the bits of X, and the last round
     final: Mapping[str, np.ndarray] = field(default_factory=dict)  # the state of its last round, by name
+    said: Result | None = None  # the result as it is written
     process: "Process | None" = None
     highest: int = 0  # the last round that it has come to in the latest epoch
     epoch: int = 0
@@ -87,11 +92,27 @@ class Process:
     error: BaseException | None = None
 
 
+def said_of(topology: Topology, agent: Agent) -> Result:
+    """What an agent says of its result, as `thanos_peer.peer.result` writes it."""
+    answer, findings = agent.runner.answer(), findings_of(topology, agent, None)
+    facts = facts_of_loadings(answer.X, answer.sparse, findings)
+    return Result(
+        components_=answer.X.T,
+        sparse_components_=answer.sparse.T,
+        mean_=findings.mean,
+        scale_=findings.scale,
+        explained_variance_ratio_=findings.explained_variance_ratio,
+        common_components_=None if findings.common is None else findings.common.T,
+        facts=facts | {"has_converged": agent.convergence.has_converged},
+    )
+
+
 class World:
     """All nodes, all that is on the way between them, and a clock.
 
     Args:
         instance: What they compute.
+        data: From which samples: what they claim must follow from these.
         bits: Of the result of each agent without any fault.
         seed: Decides about all that is left to chance.
         loss: Of messages, as a share; until the last fault is over.
@@ -104,6 +125,7 @@ class World:
     def __init__(
         self,
         instance: Instance,
+        data: Data,
         bits: list[bytes],
         *,
         seed: int,
@@ -113,7 +135,7 @@ class World:
         lumps: float = 0.0,
         keeps_log: bool = False,
     ) -> None:
-        self.instance, self._bits, self._rng = instance, bits, random.Random(seed)
+        self.instance, self._data, self._bits, self._rng = instance, data, bits, random.Random(seed)
         self._loss, self._delay, self._disk, self._lumps = loss, delay, disk, lumps
         self.log: list[str] | None = [] if keeps_log else None
         topology = instance.topology
@@ -388,6 +410,7 @@ class World:
         answer = process.agent.runner.answer()
         node.result = (process.agent.epoch, answer.X.tobytes(), process.agent.k) if is_ready else None
         node.final = answer.arrays if is_ready else {}
+        node.said = said_of(self.instance.topology, process.agent) if is_ready else None
 
     def _check_disk(self, node: Node) -> None:
         if self.now < node.fails_until:
@@ -563,10 +586,21 @@ class World:
         X = np.array([np.frombuffer(node.result[1]) for node in nodes])
         if not np.isfinite(X).all():
             raise WrongError("a result that is not finite")
+        if len(nodes) == self._d:
+            self._check_claims(nodes)
         if "H" in nodes[0].final and len(nodes) == self._d:
             self._check_trackers(nodes)
         if epochs != {0}:
             self._check_bits_of_epoch(nodes, max(epochs))
+
+    def _check_claims(self, nodes: list[Node]) -> None:
+        """What the peers say of their results follows from the samples of all."""
+        common = np.mean([node.said.components_.T for node in nodes], axis=0)
+        for node in nodes:
+            for claim in PeerClaims(node.id, node.said, common).claims(self._data):
+                self.counts["claims"] += 1
+                if not claim.is_true:
+                    raise WrongError(f"a false claim: {claim}")
 
     def _check_trackers(self, nodes: list[Node]) -> None:
         """The trackers D add up to the directions H, if no block was mixed that was not sent just then."""

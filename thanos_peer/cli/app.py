@@ -71,8 +71,8 @@ class _Failure(click.ClickException):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 a bug of ours, 2 wrong usage, 3 a wrong file or setting, 4 the numbers "
     "diverged, 5 peers cannot work together, 6 a neighbor was lost, 7 different bits, 8 a state that cannot be "
-    "saved or gone on from, 130 or 143 interrupted (results so far are kept), 137 a peer of `run` was killed, 141 "
-    "nobody read the output to its end.",
+    "saved or gone on from, 9 faults of `chaos` did not strike, 10 a false claim, 130 or 143 interrupted (results "
+    "so far are kept), 137 a peer of `run` was killed, 141 nobody read the output to its end.",
 )
 @click.version_option(__version__, prog_name="thanos-peer")
 def app() -> None:

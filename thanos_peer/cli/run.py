@@ -245,7 +245,7 @@ def verify_command(
         outcome = load_outcome(results, topology)
         row = measure(outcome, instance, None)
         click.echo(summarize(outcome, instance, row, seconds=outcome.seconds).in_words())
-        compare_with_one_process(instance, results)
+        compare_bits(finished_in_one_process(instance), topology, results)
         return
     launch = Launch(topology, instance, False, True, 10, give_up, "power", quiet)  # noqa: FBT003
     interrupt = Interrupt(out := out or default_directory(topology.name))
@@ -255,7 +255,7 @@ def verify_command(
     interrupt.stop_listening()  # what follows does not look whether it is asked to end
     if interrupt.is_asked:
         sys.exit(interrupt.exit_code)
-    compare_with_one_process(instance, directory.path)
+    compare_bits(finished_in_one_process(instance), topology, directory.path)
 
 
 def _check_all_data_is_here(topology: Topology) -> None:
@@ -276,11 +276,16 @@ def _is_readable(topology: Topology, data: str | None) -> bool:
     return data is not None and os.access(topology.directory / data, os.R_OK)
 
 
-def compare_with_one_process(instance: Instance, path: Path) -> None:
-    """Say whether a network run has the bits of one process; exit with code 7 if not."""
-    topology, network = instance.topology, AgentNetwork(instance)
+def finished_in_one_process(instance: Instance) -> AgentNetwork:
+    """The same network without processes, after its last round."""
+    network = AgentNetwork(instance)
     while not network.is_done:
         network.advance()
+    return network
+
+
+def compare_bits(network: AgentNetwork, topology: Topology, path: Path) -> None:
+    """Say whether a network run has the bits of one process; exit with code 7 if not."""
     outcome = load_outcome(path, topology)
     differing = [i for i in range(topology.d) if not _has_same_bits(outcome, network, i)]
     if differing or set(outcome.rounds) != {network.k}:

@@ -1,72 +1,41 @@
 """Faults on purpose, on a seeded schedule: what a run of real peers has to get through with the same bits.
 
 What happens, to whom and in which round is drawn beforehand from the seed; when exactly, the machine decides. A
-fault strikes when the run reaches its round; the run goes on meanwhile.
+fault strikes when the run reaches its round; the run goes on meanwhile. The proxies let the run get only so far
+until it is seen which round it has reached: however fast it is, it is not over before its faults have struck.
 """
 
 import contextlib
-import random
+import math
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Final
 
 from thanos_peer.block import AgentId
 from thanos_peer.errors import NeighborLostError
 from thanos_peer.launch.cluster import Cluster
+from thanos_peer.launch.faults import Fault
 from thanos_peer.launch.proxy import Proxies
 
-KINDS = ("kill", "storm", "kill-saving", "freeze", "cut", "delay", "drop", "duplicate")
 LOOK = 0.02  # seconds between two looks at the peers
 STUCK = 120.0  # seconds without anything new after which the run is given up,
 LOADING = 3600.0  # while a peer does not say where it is: it may be reading its data
 ASK = 5.0  # seconds between two questions where the peers are, while there are no rounds to be seen
 CATCH_SAVING = 3.0  # seconds to wait for a peer to be in the middle of saving
+PIECES, PACE = 5, 0.1  # that each connection may bring meanwhile, in so many seconds
+NEAR = 200  # rounds before a fault in which the peers are asked where they are at each look,
+ASK_FAR = 0.5  # and seconds between two questions before that
+ROUNDS_A_PIECE = 2  # at the most
 
-
-@dataclass(frozen=True)
-class Fault:
-    """One thing that goes wrong.
-
-    Attributes:
-        k: When the run reaches this round.
-        kind: One of KINDS.
-        victims: To whom.
-        seconds: For how long.
-    """
-
-    k: int
-    kind: str
-    victims: tuple[AgentId, ...]
-    seconds: float
-
-    def describe(self) -> str:
-        """In words."""
-        whom = ", ".join(map(str, self.victims))
-        return {
-            "kill": f"kill -9 of {whom}",
-            "storm": f"kill -9 of {whom}, and twice more while it starts",
-            "kill-saving": f"kill -9 of {whom} while it saves",
-            "freeze": f"freeze {whom} for {self.seconds:.1f} s",
-            "cut": f"cut the cable to {whom} for {self.seconds:.1f} s",
-            "delay": f"delay all messages to {whom} by 20 ms for {self.seconds:.1f} s",
-            "drop": f"drop 30% of the messages to {whom} for {self.seconds:.1f} s",
-            "duplicate": f"duplicate 30% of the messages to {whom} for {self.seconds:.1f} s",
-        }[self.kind]
-
-
-def draw_faults(count: int, kinds: Sequence[str], *, d: int, rounds: int, seed: int) -> list[Fault]:
-    """A schedule of faults, spread over the rounds, in order."""
-    rng = random.Random(seed)  # noqa: S311 - it must be repeatable, not secret
-    when = sorted(rng.randrange(max(1, rounds - 1)) for _ in range(count))
-    faults = []
-    for number, k in enumerate(when):
-        kind = kinds[number % len(kinds)]
-        several = rng.choice((1, 1, 2, 3)) if kind == "kill" else 1
-        victims = tuple(sorted(rng.sample(range(d), min(several, d))))
-        faults.append(Fault(k, kind, victims, seconds=rng.uniform(0.2, 5.0)))
-    return faults
+# What happens to what is sent to a peer.
+_WORSE: Final[Mapping[str, Mapping[str, float]]] = {
+    "delay": {"delay": 0.02},
+    "lose-bytes": {"loss": 0.1},
+    "drop": {"drop": 0.3},
+    "duplicate": {"duplicate": 0.3},
+}
 
 
 class StallDetector:
@@ -103,17 +72,38 @@ class Chaos:
     """Lets faults strike the peers of a cluster.
 
     Args:
-        cluster: Whose peers they are; every round must be kept.
+        cluster: Whose peers they are.
         proxies: What stands before each peer's address.
         faults: The schedule.
+        before: The rounds of the phases before the main one: those that are kept are counted from there.
+        latest: The last round in which a fault can strike.
         tell: Called with a line for each fault.
+        rate: How many rounds per second the run is held back to.
+
+    Attributes:
+        struck: How many faults of each kind have struck a peer that still ran.
+        kills: How many processes were killed.
+        kills_saving: How many of them in the middle of saving.
     """
 
     def __init__(
-        self, cluster: Cluster, proxies: Proxies, faults: Sequence[Fault], *, tell: Callable[[str], None]
+        self,
+        cluster: Cluster,
+        proxies: Proxies,
+        faults: Sequence[Fault],
+        *,
+        before: int,
+        latest: int,
+        tell: Callable[[str], None],
+        rate: float = math.inf,
     ) -> None:
         self._cluster, self._proxies, self._tell = cluster, proxies, tell
+        self._before, self._latest, self._rate = before, latest, rate
+        self._began = time.monotonic()
         self._left = list(faults)
+        self._reached = -1
+        self._asked = 0.0  # when the peers were asked where they are
+        self._stall = StallDetector(cluster.whereabouts)
         self._thaw: dict[AgentId, float] = {}
         self._restarted: dict[AgentId, float] = {}  # when, on the clock of the files
         self.struck: Counter[str] = Counter()
@@ -126,53 +116,68 @@ class Chaos:
             PeerFailedError: One ended with an error.
             NeighborLostError: Nothing moves any more.
         """
-        k, progress = -1, StallDetector(self._cluster.whereabouts)
+        self._allow()
         while self._cluster.is_running:
             time.sleep(LOOK)
             self._cluster.check()
-            for snapshot in self._cluster.snapshots():
-                k = snapshot.k
-                progress.note()
+            is_seen = self._look()
             self._thaw_those_due()
-            while self._left and self._left[0].k <= k:
-                self._strike(self._left.pop(0), k)
-            if progress.has_ended():
-                raise NeighborLostError(f"nothing moves any more after round {k}; the peers' logs say more")
+            while self._left and self._left[0].k <= self._reached:
+                self._strike(self._left.pop(0))
+            if is_seen:
+                self._allow()
+            if self._stall.has_ended():
+                raise NeighborLostError(
+                    f"nothing moves any more after round {self._reached}; the peers' logs say more"
+                )
 
-    @property
-    def not_struck(self) -> int:
-        """How many faults the run was too short for."""
-        return len(self._left)
+    def _look(self) -> bool:
+        """See which round the run has reached; returns whether that is known as of now."""
+        is_new = False
+        for snapshot in self._cluster.snapshots():
+            is_new, self._reached = True, max(self._reached, self._before + snapshot.k)
+        if is_new:
+            self._stall.note()
+        is_near = bool(self._left) and self._left[0].k - self._reached < NEAR
+        if is_near or (not is_new and time.monotonic() - self._asked > ASK_FAR):
+            places = self._cluster.whereabouts().values()
+            self._reached = max(self._reached, -1, *(place[2] for place in places if place is not None))
+            is_new, self._asked = True, time.monotonic()
+        return is_new
 
-    def _strike(self, fault: Fault, k: int) -> None:
-        self._tell(f"round {k:6}: {fault.describe()}")
+    def _allow(self) -> None:
+        """Let the run get to the next fault, but not beyond, nor further than the time lets it."""
+        to = min(
+            self._left[0].k if self._left else math.inf, self._rate * (time.monotonic() - self._began + ASK_FAR)
+        )
+        self._proxies.allowance.give(max(1.0, (to - self._reached) / ROUNDS_A_PIECE))
+
+    def _strike(self, fault: Fault) -> None:
+        """Let a fault strike; not one whose victims have all ended, which stays one that has not struck."""
+        if all(self._cluster.has_ended(i) for i in fault.victims):
+            return
+        self._tell(f"round {self._reached:6}: {fault.describe()}")
         self.struck[fault.kind] += 1
-        proxies, seconds, (victim, *_) = self._proxies, fault.seconds, fault.victims
         match fault.kind:
             case "kill":
-                self._kill(fault.victims)
+                self._kill(fault)
             case "storm":
-                for pause in (0.0, 0.1 * seconds, 0.2 * seconds):
+                for pause in (0.0, 0.1 * fault.seconds, 0.2 * fault.seconds):
                     time.sleep(pause)
-                    self._kill(fault.victims)
+                    self._kill(fault)
             case "kill-saving":
-                self._await_saving(victim)
-                self._kill(fault.victims)
+                self._await_saving(fault.victims[0])
+                self._kill(fault)
             case "freeze":
-                self._cluster.send_signal(victim, signal.SIGSTOP)
-                self._thaw[victim] = time.monotonic() + seconds
-            case "cut":
-                proxies.cut(victim, seconds)
-            case "delay":
-                proxies.worsen(victim, seconds, delay=0.02)
-            case "drop":
-                proxies.worsen(victim, seconds, drop=0.3)
-            case "duplicate":
-                proxies.worsen(victim, seconds, duplicate=0.3)
+                for i in fault.victims:
+                    self._cluster.send_signal(i, signal.SIGSTOP)
+                    self._thaw[i] = time.monotonic() + fault.seconds
+            case _:
+                self._spoil(fault)
 
-    def _kill(self, victims: Sequence[AgentId]) -> None:
+    def _kill(self, fault: Fault) -> None:
         """All at once, then start them again; but not those who have ended by themselves."""
-        victims = [i for i in victims if not self._cluster.has_ended(i)]
+        victims = [i for i in fault.victims if not self._cluster.has_ended(i)]
         for i in victims:
             self._cluster.send_signal(i, signal.SIGKILL)
             self._thaw.pop(i, None)
@@ -181,9 +186,29 @@ class Chaos:
             self._restarted[i] = time.time()
             self.kills += 1
 
+    def _spoil(self, fault: Fault) -> None:
+        """Do something to the connections to a peer."""
+        proxies, victim, seconds = self._proxies, fault.victims[0], fault.seconds
+        match fault.kind:
+            case "cut":
+                proxies.cut(victim, seconds)
+            case "refuse":
+                proxies.refuse(victim, seconds)
+            case "reset":
+                proxies.reset(victim)
+            case "half-open":
+                proxies.half_open(victim, seconds)
+            case "stall" | "deaf" | "mute" as kind:
+                proxies.hold(victim, seconds, way_in=kind != "mute", way_back=kind != "deaf")
+            case kind:
+                proxies.worsen(victim, seconds, **_WORSE[kind])
+
     def _await_saving(self, victim: AgentId) -> None:
-        """Wait for a moment at which the victim has a checkpoint half written."""
-        until = time.monotonic() + CATCH_SAVING
+        """Wait for a moment at which the victim has a checkpoint half written.
+
+        Meanwhile the run goes on slowly, as far as faults may strike: a peer that stands still saves nothing.
+        """
+        until, looked = time.monotonic() + CATCH_SAVING, 0.0
         while time.monotonic() < until and not self._cluster.has_ended(victim):
             if self._is_saving(victim):
                 self._cluster.send_signal(victim, signal.SIGSTOP)  # so that it cannot finish before it is killed
@@ -192,6 +217,11 @@ class Chaos:
                     self.kills_saving += 1
                     return
                 self._cluster.send_signal(victim, signal.SIGCONT)
+            if time.monotonic() - looked > PACE:
+                looked = time.monotonic()
+                self._look()
+                left = (self._latest - self._reached) // ROUNDS_A_PIECE
+                self._proxies.allowance.give(min(PIECES, max(0, left)))
             time.sleep(0.0005)
 
     def _is_saving(self, victim: AgentId) -> bool:

@@ -1,46 +1,22 @@
-"""A bad network on one machine: stands before a peer's address, and cuts, delays, drops and duplicates.
-
-It forwards TCP, and knows just enough of ZMTP 3 to tell messages from the rest of what ZeroMQ says: after a
-greeting of 64 bytes, each frame is a byte of flags (2: its size has eight bytes, 4: it is a command), its size and
-its body.
-"""
+"""A bad network on one machine: a proxy before each peer's address does to its connections what cables do."""
 
 import asyncio
 import contextlib
 import random
 import socket
+import struct
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-GREETING = 64
-LONG, COMMAND = 0x02, 0x04
+from thanos_peer.launch.forwarding import LARGEST_PIECE, Allowance, Forwarding, Weather, Writer
 
-
-@dataclass
-class Weather:
-    """What happens to the connections to one peer, and until when (by the monotonic clock)."""
-
-    cut_until: float = 0.0
-    delay: float = 0.0
-    drop: float = 0.0
-    duplicate: float = 0.0
-    until: float = 0.0  # of delay, drop and duplicate
-    dropped: int = 0
-    duplicated: int = 0
-    writers: set[asyncio.StreamWriter] = field(default_factory=set)
-
-    def is_cut(self) -> bool:
-        """Whether nothing gets through."""
-        return time.monotonic() < self.cut_until
-
-    def is_bad(self) -> bool:
-        """Whether messages are delayed, dropped or duplicated."""
-        return time.monotonic() < self.until
+# SO_LINGER: whether the other end is told of a closed connection by a reset.
+_RESET, _NO_RESET = struct.pack("ii", 1, 0), struct.pack("ii", 0, 0)
 
 
 class Proxies:
@@ -48,118 +24,183 @@ class Proxies:
 
     Args:
         targets: The ports to forward to.
-        seed: Of the chance by which messages are dropped and duplicated.
+        ports: The ports to listen at.
+        seed: Of the chance by which messages are dropped and duplicated, and bytes lost.
+        in_the_clear: Whether nothing is encrypted, so that messages can be told apart.
+
+    Attributes:
+        targets: As given.
+        ports: As given.
+        weather: What happens to the connections to each peer.
+        allowance: How much each connection may bring.
     """
 
-    def __init__(self, targets: Sequence[int], *, seed: int) -> None:
-        self._targets, self._random = targets, random.Random(seed)  # noqa: S311 - bad weather needs no secrets
-        self.weather = [Weather() for _ in targets]
-        self._sockets = [socket.create_server(("127.0.0.1", 0)) for _ in targets]
-        self.ports: list[int] = [listening.getsockname()[1] for listening in self._sockets]
+    def __init__(self, targets: Sequence[int], ports: Sequence[int], *, seed: int, in_the_clear: bool) -> None:
+        self.targets, self.ports, self._in_the_clear = targets, ports, in_the_clear
+        self._random = random.Random(seed)  # noqa: S311 - bad weather needs no secrets
+        self.weather, self.allowance = [Weather() for _ in targets], Allowance()
+        self._listening: list[socket.socket | None] = [None for _ in targets]
+        # The open connections to each peer: the neighbor's end, and the peer's end.
+        self._links: list[set[tuple[Writer, Writer]]] = [set() for _ in targets]
+        self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def __enter__(self) -> Self:
+        for number in range(len(self.targets)):
+            self._listen(number)
         self._thread.start()
-        for number, listening in enumerate(self._sockets):
-            serving = asyncio.start_server(partial(self._serve, number), sock=listening)
-            asyncio.run_coroutine_threadsafe(serving, self._loop).result()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
-        for listening in self._sockets:
-            listening.close()
+
+    async def _close(self) -> None:
+        for number in range(len(self.targets)):
+            self._stop_listening(number)
+        await asyncio.sleep(0)  # until all tasks have begun: those know what they have to close
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # until what was aborted is closed
+
+    def counts(self) -> Counter[str]:
+        """What was done to pieces, messages and connections to all peers."""
+        return sum((weather.counts for weather in self.weather), Counter[str]())
+
+    def reset(self, number: int) -> None:
+        """Reset all connections to a peer; they may come again at once."""
+        self._loop.call_soon_threadsafe(partial(self._close_all, number, resets=True))
 
     def cut(self, number: int, seconds: float) -> None:
-        """Close all connections to a peer, and let nothing through for a while."""
-        weather = self.weather[number]
-        weather.cut_until = time.monotonic() + seconds
-        self._loop.call_soon_threadsafe(self._close_all, weather)
+        """Close all connections to a peer, and each new one for a while."""
+        self.weather[number].cut_until = time.monotonic() + seconds
+        self._loop.call_soon_threadsafe(self._close_all, number)
+
+    def refuse(self, number: int, seconds: float) -> None:
+        """Close all connections to a peer, and let nothing listen at its address for a while."""
+        self._begin(self._refuse(number, seconds))
+
+    def hold(self, number: int, seconds: float, *, way_in: bool, way_back: bool) -> None:
+        """Leave all connections to a peer open, and let nothing through on one way or both, for a while."""
+        weather, until = self.weather[number], time.monotonic() + seconds
+        if way_in:
+            weather.held_in_until = until
+        if way_back:
+            weather.held_back_until = until
+
+    def half_open(self, number: int, seconds: float) -> None:
+        """Close the neighbors' ends of all connections to a peer; its own ends stay for a while, silent."""
+        self._begin(self._half_open(number, seconds))
 
     def worsen(
-        self, number: int, seconds: float, *, delay: float = 0.0, drop: float = 0.0, duplicate: float = 0.0
+        self,
+        number: int,
+        seconds: float,
+        *,
+        delay: float = 0.0,
+        loss: float = 0.0,
+        drop: float = 0.0,
+        duplicate: float = 0.0,
     ) -> None:
-        """Delay all that a peer is sent, or drop or duplicate a part of its messages, for a while."""
+        """Delay all that a peer is sent, have it lose bytes, or drop or duplicate a part of it, for a while."""
         weather = self.weather[number]
-        weather.delay, weather.drop, weather.duplicate = delay, drop, duplicate
+        weather.delay, weather.loss, weather.drop, weather.duplicate = delay, loss, drop, duplicate
         weather.until = time.monotonic() + seconds
 
-    @staticmethod
-    def _close_all(weather: Weather) -> None:
-        for writer in weather.writers:
-            writer.transport.abort()
+    def _begin(self, what: Coroutine[Any, Any, None]) -> None:
+        """Have something done in the thread."""
+        self._loop.call_soon_threadsafe(self._keep, what)
 
-    async def _serve(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward one connection until either end, or the weather, closes it."""
-        weather = self.weather[number]
-        weather.writers.add(writer)
-        there: asyncio.StreamWriter | None = None
+    def _keep(self, what: Coroutine[Any, Any, None]) -> None:
+        """Have something done; its task is kept, or it could be collected."""
+        task = self._loop.create_task(what)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _close_all(self, number: int, *, resets: bool = False) -> None:
+        linger = _RESET if resets else _NO_RESET
+        self.weather[number].counts["connections broken"] += len(self._links[number])
+        for ends in self._links[number]:
+            for end in ends:
+                with contextlib.suppress(OSError):  # it may be closed already
+                    end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                end.transport.abort()
+
+    async def _refuse(self, number: int, seconds: float) -> None:
+        is_listening = self._stop_listening(number)
+        self._close_all(number)
+        if is_listening:  # else it is refused already, until that is over
+            await asyncio.sleep(seconds)
+            self._listen(number)
+
+    async def _half_open(self, number: int, seconds: float) -> None:
+        links, self._links[number] = self._links[number], set()
+        self.weather[number].counts["connections broken"] += len(links)
+        for neighbors_end, _ in links:
+            neighbors_end.transport.abort()
         try:
-            if weather.is_cut():
-                return
-            back, there = await asyncio.open_connection("127.0.0.1", self._targets[number])
-            weather.writers.add(there)
-            ways = [self._forward(weather, reader, there), _copy(back, writer)]
-            tasks = [asyncio.ensure_future(way) for way in ways]
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        except OSError:
-            pass
+            await asyncio.sleep(seconds)
         finally:
-            for end in (writer, there):
-                if end is not None:
-                    weather.writers.discard(end)
-                    end.transport.abort()
+            for _, own_end in links:
+                own_end.transport.abort()
 
-    async def _forward(self, weather: Weather, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
-            left = GREETING
-            while left:  # said piece by piece, each after an answer
-                piece = await reader.read(left)
-                left -= len(piece)
-                if not piece:
-                    return
-                writer.write(piece)
-            while True:
-                frame = await _read_frame(reader)
-                copies = 1
-                if weather.is_bad():
-                    if weather.delay:
-                        await asyncio.sleep(weather.delay)
-                    if not frame[0] & COMMAND:
-                        copies = self._copies(weather)
-                for _ in range(copies):
-                    writer.write(frame)
-                await writer.drain()
+    def _listen(self, number: int) -> None:
+        listening = socket.create_server(("127.0.0.1", self.ports[number]))
+        listening.settimeout(0)
+        self._listening[number] = listening
+        self._loop.add_reader(listening, self._accept, number, listening)
 
-    def _copies(self, weather: Weather) -> int:
-        if self._random.random() < weather.drop:
-            weather.dropped += 1
-            return 0
-        if self._random.random() < weather.duplicate:
-            weather.duplicated += 1
-            return 2
-        return 1
+    def _stop_listening(self, number: int) -> bool:
+        """Whether it did listen."""
+        listening, self._listening[number] = self._listening[number], None
+        if listening is not None:
+            self._loop.remove_reader(listening)
+            listening.close()
+        return listening is not None
+
+    def _accept(self, number: int, listening: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # it has gone again
+            connection, _ = listening.accept()
+            connection.settimeout(0)
+            self._keep(self._serve(number, connection))
+
+    async def _serve(self, number: int, connection: socket.socket) -> None:
+        """Forward one connection until either end, or the weather, closes it."""
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:  # the peer may be down
+            stack.callback(connection.close)
+            reader, writer = await asyncio.open_connection(sock=connection, limit=LARGEST_PIECE)
+            stack.callback(writer.transport.abort)
+            if time.monotonic() < self.weather[number].cut_until:
+                self.weather[number].counts["connections refused"] += 1
+                return
+            back, there = await asyncio.open_connection("127.0.0.1", self.targets[number])
+            self._links[number].add((writer, there))
+            stack.callback(self._leave, number, (writer, there))
+            forwarding = Forwarding(
+                self.weather[number], self.allowance, self._random, in_the_clear=self._in_the_clear
+            )
+            await _first_of(forwarding.bring(reader, there), forwarding.answer(back, writer))
+
+    def _leave(self, number: int, link: tuple[Writer, Writer]) -> None:
+        """Close the peer's end, unless it is to stay open."""
+        if link in self._links[number]:
+            self._links[number].discard(link)
+            link[1].transport.abort()
 
 
-async def _read_frame(reader: asyncio.StreamReader) -> bytes:
-    flags = await reader.readexactly(1)
-    size = await reader.readexactly(8 if flags[0] & LONG else 1)
-    return flags + size + await reader.readexactly(int.from_bytes(size, "big"))
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while chunk := await reader.read(65536):
-            writer.write(chunk)
-            await writer.drain()
+async def _first_of(*ways: Coroutine[Any, Any, None]) -> None:
+    """Until the first of them has ended; the others are ended then."""
+    tasks = [asyncio.ensure_future(way) for way in ways]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

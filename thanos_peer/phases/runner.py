@@ -117,6 +117,11 @@ class PhaseRunner:
         return {end.name: end.rounds for end in self.found.over} | {self.phase.name: self.round}
 
     @property
+    def rounds_before_main(self) -> int:
+        """How many rounds the phases before the main one have taken so far."""
+        return sum(end.rounds for end in self.found.over[: self._main])
+
+    @property
     def payload_sent(self) -> int:
         """The bytes that all agents have sent so far, without the frames around them."""
         rounds = self.rounds_by_phase

@@ -1,12 +1,13 @@
-"""A judge of answers that shares no code with the package: numpy, and the definitions.
+"""A judge of answers that shares no code with the rest of the package: numpy, and the definitions.
 
 The problem: minimise -tr(X'CX)/2 + mu r(X) over X of (n, p) with X'X = I, where C = AA' of all samples together.
 X is stationary if there are a subgradient s of mu r at X and a symmetric S with -CX + s + XS = 0. The residual is
 the least norm of that sum over all s and S, divided by ||A||_2^2, or by the usual size of an entry of s if that is
-larger, which is mu for l1, and mu/sqrt(p) for l21:
+larger, which is mu for l1, and mu sqrt(groups/(np)) for the others, mu/sqrt(p) for rows:
 
     l1      s is mu sign(x) where an entry x of X is not 0, and anything in [-mu, mu] where it is
-    l21     the same with rows x: mu x/||x|| where a row is not 0, and anything of norm mu at most where it is
+    l21     the same with rows x: mu x/||x|| where a row is not 0, and anything of norm mu at most where it is;
+            or with groups of rows, where some are named
     none    s = 0
 
 It is an upper bound however early its minimisation ends: a small residual is never an error of the judge.
@@ -20,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Matrix: TypeAlias = NDArray[np.float64]
+Groups: TypeAlias = Sequence[Sequence[int]]
 
 _STEPS = 300  # of Newton's method, which rarely takes more than 20
 _HALVINGS = 40
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Worth:
     """What an answer is worth.
 
     Attributes:
@@ -47,27 +49,34 @@ def prepared(parts: Sequence[Matrix], *, center: bool, scale: bool) -> Matrix:
     return (moved / rows.std(axis=0) if scale else moved).T
 
 
-def judge(A: Matrix, X: Matrix, regularizer: str, mu: float) -> Verdict:
-    """What X of (n, p) is worth for samples A of (n, m), already divided by whatever mu refers to."""
+def worth_of(A: Matrix, X: Matrix, regularizer: str, mu: float, groups: Groups = ()) -> Worth:
+    """What X of (n, p) is worth for samples A of (n, m), already divided by whatever mu refers to.
+
+    The groups of rows are those of "group-l21"; a row in none of them is a group of its own.
+    """
     size = float(np.linalg.norm(A, 2)) ** 2
     C, weight = A @ A.T / size, mu / size
-    entry = {"l1": weight, "l21": weight / np.sqrt(X.shape[1]), "none": 0.0}[regularizer]
+    entry = 0.0
+    if regularizer != "none":
+        entry = weight * float(np.sqrt(len(_places(X, regularizer, groups)) / X.size))
     U, _, Vt = np.linalg.svd(X, full_matrices=False)
     nearest = U @ Vt
     value = -float(np.sum(nearest * (C @ nearest))) / 2
-    return Verdict(
+    return Worth(
         feasibility=float(np.linalg.norm(X.T @ X - np.eye(X.shape[1]))),
-        objective=value + weight * regularizer_value(nearest, regularizer),
-        residual=stationarity(C, X, regularizer, weight) / max(1.0, entry),
+        objective=value + weight * regularizer_value(nearest, regularizer, groups),
+        residual=stationarity(C, X, regularizer, weight, groups) / max(1.0, entry),
     )
 
 
-def regularizer_value(X: Matrix, regularizer: str) -> float:
+def regularizer_value(X: Matrix, regularizer: str, groups: Groups = ()) -> float:
     """r(X): the sum of the norms of its groups."""
-    return float(np.linalg.norm(_groups(X, regularizer), axis=1).sum()) if regularizer != "none" else 0.0
+    if regularizer == "none":
+        return 0.0
+    return float(np.linalg.norm(_taken(X, _places(X, regularizer, groups)), axis=1).sum())
 
 
-def stationarity(C: Matrix, X: Matrix, regularizer: str, mu: float) -> float:
+def stationarity(C: Matrix, X: Matrix, regularizer: str, mu: float, groups: Groups = ()) -> float:
     """The least ||-CX + s + XS||_F over subgradients s of mu r at X and symmetric S.
 
     For a given S the best s is known: where it is free, it takes away from V = -CX + XS what it can, up to a norm
@@ -75,32 +84,47 @@ def stationarity(C: Matrix, X: Matrix, regularizer: str, mu: float) -> float:
     with halved steps minimises it.
     """
     weight = 0.0 if regularizer == "none" else mu
-    basis = _products_with_symmetric(X)  # (np, q)
-    groups = _groups(X, regularizer)
-    lengths = np.linalg.norm(groups, axis=1, keepdims=True)
+    places = _places(X, regularizer, groups)
+    basis = np.stack([_taken(each, places) for each in _products_with_symmetric(X)], axis=2)
+    parts = _taken(X, places)
+    lengths = np.linalg.norm(parts, axis=1, keepdims=True)
     is_free = lengths == 0
-    fixed = weight * groups / np.where(is_free, 1.0, lengths)
-    offset = _groups(-C @ X, regularizer) + fixed
-    distance = _Distance(offset, basis.reshape(*groups.shape, -1), is_free[:, 0], weight)
-    start: Matrix = np.linalg.lstsq(basis, -offset.ravel(), rcond=None)[0].astype(np.float64)
+    fixed = weight * parts / np.where(is_free, 1.0, lengths)
+    offset = _taken(-C @ X, places) + fixed
+    distance = _Distance(offset, basis, is_free[:, 0], weight)
+    flat = basis.reshape(offset.size, -1)
+    start: Matrix = np.linalg.lstsq(flat, -offset.ravel(), rcond=None)[0].astype(np.float64)
     return _least(distance, start)
 
 
-def _groups(X: Matrix, regularizer: str) -> Matrix:
-    """What is zero or not as a whole, a row each: the entries for l1, the rows of X for l21."""
-    return X if regularizer == "l21" else X.reshape(-1, 1)
+def _places(X: Matrix, regularizer: str, groups: Groups) -> NDArray[np.intp]:
+    """What is zero or not as a whole, a row each: where its entries are in X, row by row, or X.size for none."""
+    entries = np.arange(X.size).reshape(X.shape)
+    if regularizer not in ("l21", "group-l21"):
+        return entries.reshape(-1, 1)
+    named = [list(group) for group in groups]
+    alone = [[row] for row in range(len(X)) if not any(row in group for group in named)]
+    places = np.full((len(named) + len(alone), max(map(len, [*named, *alone])) * X.shape[1]), X.size)
+    for number, group in enumerate([*named, *alone]):
+        places[number, : len(group) * X.shape[1]] = entries[group].ravel()
+    return places
 
 
-def _products_with_symmetric(X: Matrix) -> Matrix:
-    """XS for each S of an orthonormal basis of the symmetric matrices, a column each, (np, p(p + 1)/2)."""
+def _taken(E: Matrix, places: NDArray[np.intp]) -> Matrix:
+    """The entries of E at these places, and 0 where there is none."""
+    return np.append(E, 0.0)[places]
+
+
+def _products_with_symmetric(X: Matrix) -> list[Matrix]:
+    """XS for each S of an orthonormal basis of the symmetric matrices, p(p + 1)/2 of them."""
     p = X.shape[1]
-    columns = []
+    products = []
     for a in range(p):
         for b in range(a, p):
             S = np.zeros((p, p))
             S[a, b] = S[b, a] = 1.0 if a == b else np.sqrt(0.5)
-            columns.append((X @ S).ravel())
-    return np.array(columns).T
+            products.append(X @ S)
+    return products
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +147,8 @@ class _Distance:
         """What is left of V, and V, (groups, size) both; and the share that is left of each group, (groups,)."""
         V = self.offset + self.basis @ y
         lengths = np.linalg.norm(V, axis=1)
-        taken = np.minimum(1.0, self.mu / np.maximum(lengths, np.finfo(np.float64).tiny))
+        with np.errstate(over="ignore"):
+            taken = np.minimum(1.0, self.mu / np.maximum(lengths, np.finfo(np.float64).tiny))
         share = np.where(self.is_free, 1.0 - taken, 1.0)
         return share[:, None] * V, V, share
 

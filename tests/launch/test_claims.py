@@ -1,0 +1,119 @@
+"""What peers claim is computed again from the data, by code that shares nothing with theirs."""
+
+import json
+
+import numpy as np
+import pytest
+from cli.commands import call
+from processes import write_topology
+
+from thanos_peer.launch import independent
+from thanos_peer.launch.claims import check_claims
+from thanos_peer.storage.peer_files import PeerFiles
+
+SPREADS = [3.0, 2.0, 1.0, 1.0, 0.5, 0.3]
+
+
+@pytest.fixture(scope="module")
+def files_run(tmp_path_factory):
+    """A finished run on files, by real phases: simulated peers write what network peers do."""
+    directory = tmp_path_factory.mktemp("files")
+    rng = np.random.default_rng(1)
+
+    def with_files(raw):
+        raw["problem"]["data"] = {"kind": "files", "center": True, "scale": True, "overall": "auto"}
+        raw["algorithm"] = {"method": "gram"}
+        for peer in raw["peers"]:
+            peer["data"] = f"{peer['id']}.npy"
+            np.save(directory / peer["data"], rng.standard_normal((9, 6)) * SPREADS + 5.0)
+
+    topology = write_topology(directory / "net.toml", "path", 3, change=with_files)
+    call("simulate", topology.file, "--out", directory / "run", "--quiet")
+    return topology, directory / "run"
+
+
+@pytest.fixture
+def run(files_run, tmp_path):
+    """A copy of that, to be changed."""
+    topology, path = files_run
+    (tmp_path / "run" / "peers").mkdir(parents=True)
+    for file in (path / "peers").iterdir():
+        (tmp_path / "run" / "peers" / file.name).write_bytes(file.read_bytes())
+    return topology, tmp_path / "run"
+
+
+def test_what_honest_peers_say_is_true(run):
+    checked = check_claims(*run)
+    assert checked.false == []
+    assert checked.count >= 11 * 3
+    assert checked.left_out == ""
+
+
+def tamper(path, topology, **changes):
+    files = PeerFiles(path, topology, 1)
+    arrays, facts = dict(np.load(files.result)), json.loads(files.facts.read_text())
+    for name, change in changes.items():
+        where = arrays if name in arrays else facts
+        where[name] = change(where[name])
+    np.savez(files.result, **arrays)
+    files.facts.write_text(json.dumps(facts))
+
+
+def turned(X):
+    """With orthonormal columns as before, but elsewhere."""
+    return np.roll(X, 1, axis=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "false"),
+    [
+        ({"samples": lambda m: m - 3}, {"samples"}),
+        ({"mean": lambda mean: mean * [1, 1.0001, 1, 1, 1, 1]}, {"mean[1]"}),
+        ({"scale": lambda scale: scale * [1, 1, 1.0001, 1, 1, 1]}, {"scale[2]"}),
+        ({"overall": lambda overall: overall / 10}, {"overall", "objective", "residual", "has_converged"}),
+        ({"objective": lambda f: f - 1e-4}, {"objective"}),
+        ({"explained_variance": lambda share: share + 1e-5}, {"explained_variance"}),
+        ({"sparse_explained_variance": lambda share: share + 1e-5}, {"sparse_explained_variance"}),
+        ({"feasibility": lambda off: off + 1e-3}, {"feasibility"}),
+        ({"sparse": turned}, {"residual", "has_converged", "sparse_explained_variance"}),
+        ({"sparse": lambda X: 1.01 * X}, {"has_converged"}),
+        ({"residual": lambda _: None}, {"has_converged"}),
+    ],
+    ids=lambda changes: next(iter(changes)) if isinstance(changes, dict) else "",
+)
+def test_a_false_claim_is_named_with_the_peer_and_both_numbers(run, changes, false):
+    topology, path = run
+    tamper(path, topology, **changes)
+    found = check_claims(topology, path).false
+    assert {claim.name for claim in found} == false
+    assert {claim.peer for claim in found} == {1}
+    for claim in found:
+        assert f"peer 1: {claim.name}: claimed {claim.claimed}, the data say {claim.computed}" == str(claim)
+
+
+def test_the_common_loadings_are_the_mean_of_all(run):
+    topology, path = run
+    tamper(path, topology, X=turned)
+    assert {(claim.peer, claim.name.partition("[")[0]) for claim in check_claims(topology, path).false} == {
+        (0, "common"),
+        (1, "common"),
+        (2, "common"),
+    }
+
+
+def test_groups_of_rows_are_judged_as_one_long_row_each():
+    """As l2,1 on matrices where the rows of each group lie side by side."""
+    rng = np.random.default_rng(2)
+    A = rng.standard_normal((6, 9))
+    X = np.linalg.qr(rng.standard_normal((6, 2)))[0]
+    X[[0, 3]] = 0.0
+    X = np.linalg.qr(X)[0]
+    alone = independent.stationarity(A @ A.T, X, "l21", 0.3)
+    assert independent.stationarity(A @ A.T, X, "group-l21", 0.3, [[i] for i in range(6)]) == pytest.approx(alone)
+    assert independent.regularizer_value(X, "group-l21", [[0, 3], [1, 4, 5]]) == pytest.approx(
+        np.linalg.norm(X[[1, 4, 5]]) + np.linalg.norm(X[2])
+    )
+    # s = mu x/||x|| over a whole group that is not zero: with p = 1 and x in one group, X spans s
+    x = np.array([[0.6], [0.8]])
+    assert independent.stationarity(np.zeros((2, 2)), x, "group-l21", 0.3, [[0, 1]]) == pytest.approx(0, abs=1e-12)
+    assert independent.stationarity(np.zeros((2, 2)), x, "l21", 0.3) > 0.01
