@@ -35,11 +35,11 @@ from numpy.typing import NDArray
 from thanos_peer.block import Matrix
 
 TIE = 1e-12  # eigenvalues that are closer count as one
+STEADY = 1e5  # rounding and disagreement may be multiplied by so much on the way: 2e-11 of what is mixed
 MOST_TIMES = 8  # that a polynomial is applied
 _EXCHANGES = 200  # of reference points; a handful is usual
 _WITHIN = 1 + 1e-9  # of the least possible
 _HALVINGS = 60  # of an interval with a root in it
-_STEADY = 1e5  # rounding may be multiplied by so much: 2e-11 of what is mixed
 _NOTHING = 1e-30  # for logarithms: as good as zero
 
 
@@ -114,7 +114,7 @@ def best_polynomial(eigenvalues: Matrix, shrink: float) -> Power:
         growth, roots = min((amplification(eigenvalues, order), order) for order in orders)
         is_enough = _shrinks(eigenvalues, found, each)  # rounding may spoil a search for many roots
         least = min(least, (growth if is_enough else math.inf, Power(roots, times)))
-        if least[0] <= _STEADY:
+        if least[0] <= STEADY:
             break
     return least[1]
 
@@ -138,9 +138,10 @@ def left_over(eigenvalues: Matrix, chosen: Sequence[float] | Matrix) -> float:
 
 
 def amplification(eigenvalues: Matrix, chosen: Sequence[float] | Matrix) -> float:
-    """By how much the last factors, as many as there may be, multiply what was rounded before them."""
-    after = np.cumsum(_factors(eigenvalues, chosen)[:, ::-1], axis=1)
-    return float(np.exp(after.max(initial=0.0)))
+    """By how much the first factors multiply a disagreement, or the last ones what was rounded before them."""
+    factors = _factors(eigenvalues, chosen)
+    products = [np.cumsum(each, axis=1).max(initial=0.0) for each in (factors, factors[:, ::-1])]
+    return math.exp(max(products))
 
 
 def steady_order(values: Matrix, eigenvalues: Matrix) -> tuple[float, ...]:

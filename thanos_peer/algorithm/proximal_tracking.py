@@ -13,8 +13,8 @@ What all agents need to know before the first iteration is found by one sum (`Ag
 ||A_i||_2^2, low is what the step need not be longer than 1/low for, and T follows from M/low and the graph.
 
 The guard: an agent that sees neither its objective nor its residual improve for a while says so in place of a step
-size. Word of it is with all agents before the next such moment, when all of them mix more, V and D in rounds of
-their own, and later take shorter steps.
+size, unless it is done. Word of it is with all agents before the next such moment, when all of them mix more, V
+and D in rounds of their own, and later take shorter steps.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from thanos_peer.algorithm.faults import FEASIBLE, ROUNDING, range_fault
 from thanos_peer.algorithm.fixed_point import EXACT
 from thanos_peer.algorithm.largest import largest_fault, largest_of, norms_fault, share_of_norms
 from thanos_peer.algorithm.method import Method, Received, Sent, Setup
-from thanos_peer.algorithm.polynomial import MOST_TIMES, best_polynomial, factor
+from thanos_peer.algorithm.polynomial import MOST_TIMES, STEADY, best_polynomial, factor
 from thanos_peer.algorithm.pooling import Layout, Sum
 from thanos_peer.algorithm.regularizers import slope
 from thanos_peer.algorithm.stiefel import infeasibility, inner, norm, polar, sym, transpose
@@ -37,6 +37,7 @@ SHRINK = 6.0  # times M/low: how much T rounds shrink disagreement; four times a
 LEVELS = 4  # of alarm
 WATCH = 100  # iterations between two looks of the guard
 SHORTEST = 1 / 8  # of the step that agents begin with
+FLOOR = 1e-10  # residuals below may be rounding
 
 
 class Agreement(Sum):
@@ -154,6 +155,7 @@ class ProximalTracking(Method[TrackingState]):
 
     state_type = TrackingState
     preparation = Agreement
+    growth = STEADY
     is_for_pca = True
     default_tolerance = 1e-9
     default_rounds = 100_000
@@ -167,7 +169,7 @@ class ProximalTracking(Method[TrackingState]):
         self._mean = mean.reshape(setup.start.shape[-2:])
         steepest = slope(setup.whole, *setup.start.shape[-2:])
         self._steep, self._unit = STEEPEST * steepest, max(self._low, steepest)
-        self._watch = max(WATCH, setup.diameter + 1)
+        self._watch, self._calm = max(WATCH, setup.diameter + 1), max(FLOOR, setup.tolerance)
 
     @classmethod
     def make(cls, setup: Setup) -> "ProximalTracking":
@@ -261,8 +263,10 @@ class ProximalTracking(Method[TrackingState]):
         """Look every so often whether anything improves; act on what was heard since the last look."""
         if _of_all(state.iteration) % self._watch:
             return state
-        is_better = (state.lowest_since < state.lowest - 1e-12 * np.abs(state.lowest_since)) | (
-            state.least_since < 0.99 * state.least
+        is_better = (
+            (state.lowest_since < state.lowest - 1e-12 * np.abs(state.lowest_since))
+            | (state.least_since < 0.99 * state.least)
+            | (state.least_since <= self._calm)
         )
         return replace(
             state,
