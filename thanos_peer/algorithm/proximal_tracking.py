@@ -34,6 +34,8 @@ from thanos_peer.algorithm.tangent import tangent_step
 from thanos_peer.block import Matrix
 
 SHRINK = 6.0  # times M/low: how much T rounds shrink disagreement; four times as much after each alarm
+QUICK = 0.9  # where no eigenvalue of W but 1 is larger, less will do, with the guard behind it:
+QUICK_SHRINK, LEAST_SHRINK = 2.0, 8.0  # so many times M/low, but at least so much
 LEVELS = 4  # of alarm
 WATCH = 100  # iterations between two looks of the guard
 SHORTEST = 1 / 8  # of the step that agents begin with
@@ -67,7 +69,7 @@ class Agreement(Sum):
         spectrum = setup.spectrum()
         rows = np.zeros((LEVELS, setup.d + 1))
         for level, row in enumerate(rows):
-            roots, times = best_polynomial(spectrum, SHRINK * 4**level * M / low)
+            roots, times = best_polynomial(spectrum, 4**level * _shrink(spectrum, M / low))
             row[:2], row[2 : 2 + len(roots)] = (times, len(roots)), roots
         return np.concatenate([[M, low], rows.ravel(), (G / setup.d).ravel()])
 
@@ -88,6 +90,13 @@ class Agreement(Sum):
     def _gradient_fault(self, G: Matrix) -> str | None:
         bound = self._setup.bound or 0.0
         return range_fault("the largest entry of the gradient", float(np.abs(G).max()), 0.0, bound)
+
+
+def _shrink(spectrum: Matrix, unequal: float) -> float:
+    """How much T rounds are to shrink disagreement while nothing goes wrong, where agents are so unequal."""
+    if spectrum.max(initial=0.0) > QUICK:
+        return SHRINK * unequal
+    return min(SHRINK * unequal, max(QUICK_SHRINK * unequal, LEAST_SHRINK))
 
 
 def _roots_fault(row: Matrix) -> str | None:
