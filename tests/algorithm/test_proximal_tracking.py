@@ -1,6 +1,8 @@
 """The guard of proximal gradient tracking, and what mixing keeps, with agents that really mix."""
 
+import tomllib
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from thanos_peer.algorithm.proximal_tracking import LEVELS, SHORTEST, TrackingSt
 from thanos_peer.simulate import AgentNetwork, StackedNetwork
 
 WATCH = 8  # iterations between two looks, so that tests are quick
+TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 NAMES = [field.name for field in fields(TrackingState)]
 
 
@@ -149,6 +152,18 @@ def test_both_engines_and_an_agent_that_was_killed_have_the_same_bits_after_alar
             i, lives = agents.k % 6, lives + 1
             resumed.agents[i] = Agent(instance.topology, i, instance.plan(i), resumed.agents[i].memory())
     assert lives > 6
+
+
+@pytest.mark.parametrize(("file", "rounds"), [("paper-l1", 2), ("star", 2), ("ring", 4)])
+def test_graphs_that_mix_well_take_few_rounds_of_mixing(file, rounds):
+    raw = tomllib.loads((TOPOLOGIES / f"{file}.toml").read_text())
+    raw["algorithm"] = {"method": "proximal-tracking", "start": raw["algorithm"]["start"]}
+    network = begun(StackedNetwork, make_instance(raw))
+    taken = 0
+    while network.array("iteration")[0] == 0:
+        network.advance()
+        taken += 1
+    assert taken == rounds
 
 
 def random_tree(d, seed):
