@@ -72,7 +72,7 @@ class Answer:
         payload: Bytes of all agents together, if known.
         tolerance: What they aimed at.
         certified: The residual that they say they have, if they say so.
-        drift: ||X'X - I||_F of the first agent's own X.
+        drift: ||X'X - I||_F of the agents' own X, the largest.
     """
 
     sparse: Matrix
@@ -94,8 +94,8 @@ def solve(problem: Problem, method: str) -> Answer:
     settings: dict[str, Any] = {"regularizer": problem.regularizer, "mu": problem.mu, "method": method}
     settings |= {"graph": problem.edges, "center": problem.center, "scale": problem.scale}
     result = thanos_peer.fit(problem.samples(), problem.p, **settings)
-    facts, everybody = result.facts, result.all_sparse_components_
-    assert everybody is not None, "all agents ran here"  # noqa: S101
+    facts, own, everybody = result.facts, result.all_components_, result.all_sparse_components_
+    assert own is not None and everybody is not None, "all agents ran here"  # noqa: S101, PT018
     return Answer(
         sparse=everybody.swapaxes(1, 2),
         has_converged=bool(facts["has_converged"]),
@@ -105,8 +105,13 @@ def solve(problem: Problem, method: str) -> Answer:
         payload=facts.get("payload_bytes"),
         tolerance=facts["tolerance"],
         certified=facts["residual"],
-        drift=facts["feasibility"],
+        drift=drift_of(own.swapaxes(1, 2)),
     )
+
+
+def drift_of(Xs: Matrix) -> float:
+    """How far the worst agent's X is from the manifold; of (agents, n, p)."""
+    return max(float(np.linalg.norm(X.T @ X - np.eye(X.shape[1]))) for X in Xs)
 
 
 def _solved_from_files(problem: Problem, method: str, directory: Path) -> Answer:
@@ -140,7 +145,7 @@ def _solved_from_files(problem: Problem, method: str, directory: Path) -> Answer
         payload=network.payload_sent,
         tolerance=topology.tolerance,
         certified=None if network.found.residual is None else float(network.found.residual),
-        drift=max(float(np.linalg.norm(X.T @ X - np.eye(problem.p))) for X in network.X),
+        drift=drift_of(network.X),
     )
 
 
@@ -170,7 +175,7 @@ class Outcome:
         gap: The objective beside the best one of all methods.
         claim: What "converged" claims: the tolerance, or 1e-6 if that is larger.
         certified: The residual that the agents say they have, if they say so.
-        drift: ||X'X - I||_F of their own X.
+        drift: ||X'X - I||_F of their own X, the largest.
     """
 
     problem: Problem

@@ -7,7 +7,8 @@ from uneven import LEADING, PREPARED, random_samples, raw_with_parts
 
 from thanos_peer.convergence import STATIONARY, have_all, judge
 from thanos_peer.errors import DivergenceError
-from thanos_peer.simulate import AgentNetwork, StackedNetwork
+from thanos_peer.simulate import AgentNetwork, StackedNetwork, measure
+from thanos_peer.storage.summary import summarize
 
 SMOOTHING = 'what is left is the smoothing: take method = "auto"'
 MORE = 'raise max_rounds, or take method = "auto"'
@@ -16,11 +17,22 @@ SMALLER = 'take a smaller tolerance, or method = "auto"'
 STUCK = "it does not fall any further: take a larger tolerance, or another start"
 
 
-def judged(residual, *, is_below=True, weakest=None, method="thanos", tolerance=1e-4, starts=None, **algorithm):
+def judged(
+    residual,
+    *,
+    is_below=True,
+    weakest=None,
+    method="thanos",
+    tolerance=1e-4,
+    starts=None,
+    is_shared=True,
+    **algorithm,
+):
     raw = raw_topology(method=method, tolerance=tolerance)
     raw["algorithm"].update(algorithm)
     topology = make_topology(raw)
-    return judge(topology, residual, weakest, is_below_tolerance=is_below, rounds=3000, starts=starts)
+    given = {"is_below_tolerance": is_below, "rounds": 3000, "starts": starts, "is_shared": is_shared}
+    return judge(topology, residual, weakest, **given)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +64,12 @@ def judged(residual, *, is_below=True, weakest=None, method="thanos", tolerance=
             f"residual 3.0e-03 above tolerance 0.0001 after 3000 rounds; {SMALLER}",
         ),
         (
-            {"residual": 3e-5, "is_below": False},
+            {"residual": 3e-5, "is_below": False, "is_shared": False},
             f"residual 3.0e-05 within tolerance 0.0001, but the peers' own rule not met after 3000 rounds; {MORE}",
+        ),
+        (
+            {"residual": 3e-5, "is_below": False, "method": "proximal"},
+            f"residual 3.0e-05 within tolerance 0.0001, but the peers' own rule not met after 3000 rounds; {STUCK}",
         ),
         ({"residual": None, "is_below": False}, f"tolerance 0.0001 not reached after 3000 rounds; {MORE}"),
         (
@@ -63,6 +79,10 @@ def judged(residual, *, is_below=True, weakest=None, method="thanos", tolerance=
         (
             {"residual": 1.1, "tolerance": 2.0},
             f"residual 1.1e+00 above what the weakest component is worth, 1.0e+00; {SMOOTHING}",
+        ),
+        (
+            {"residual": 9e-5, "weakest": 1e-6, "is_below": False},
+            f"residual 9.0e-05 above what the weakest component is worth, 1.0e-06; {MORE}",
         ),
         (
             {"residual": 3e-5, "is_below": False, "tolerance": 1e-6, "exchange": "float32"},
@@ -80,6 +100,11 @@ def test_what_has_not_converged_is_said_with_the_residual_the_tolerance_and_what
         ({"residual": 1e-4}, "residual 1.0e-04, tolerance 0.0001"),
         ({"residual": 9e-9, "weakest": 0.0}, "residual 9.0e-09, tolerance 0.0001"),
         ({"residual": 9e-5, "weakest": 1e-4}, "residual 9.0e-05, tolerance 0.0001"),
+        ({"residual": 9e-5, "is_shared": False}, "residual 9.0e-05, tolerance 0.0001"),
+        (
+            {"residual": 3e-5, "is_below": False},
+            "residual 3.0e-05, tolerance 0.0001; the peers' own rule was not met after 3000 rounds",
+        ),
     ],
 )
 def test_what_has_converged_is_stationary_and_no_more_is_claimed(given, said):
@@ -159,6 +184,26 @@ def test_tiny_samples_that_nobody_has_sized_are_not_converged_because_they_are_t
     assert "size" not in network.rounds_by_phase
     assert network.is_below_tolerance
     assert network.has_converged is False
+
+
+@pytest.mark.parametrize("is_certified", [False, True])
+def test_what_is_certified_has_converged_before_the_methods_own_rule_is_met(tmp_path, is_certified):
+    """Without data files the agents certify nothing, and each has its own answer."""
+    place, parts = {"file": tmp_path / "net.toml"}, np.array_split(random_samples(60, 5), 3)
+    raw = raw_with_parts(
+        tmp_path, parts, "path", start=LEADING, method="proximal-tracking", tolerance=1e-3, max_rounds=1000
+    )
+    if not is_certified:
+        raw["problem"]["data"] = {"kind": "synthetic", "samples": 30, "seed": 1}
+        for peer in raw["peers"]:
+            del peer["data"]
+    raw["algorithm"]["max_rounds"] = run(raw, **place).k - 1
+    network = run(raw, **place)
+    summary = summarize(network, instance := make_instance(raw, **place), measure(network, instance), seconds=1.0)
+    assert not network.is_below_tolerance
+    assert network.has_converged is summary.has_converged is is_certified
+    assert summary.residual < 1e-3
+    assert "; the peers' own rule was not" in summary.verdict or ", but the peers' own rule not" in summary.verdict
 
 
 @pytest.mark.parametrize("first", ["auto", 0.1])

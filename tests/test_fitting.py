@@ -58,7 +58,8 @@ def test_a_weight_makes_loadings_zero_and_names_are_kept(method):
         np.linalg.norm((rows - rows.mean(axis=0)) / rows.std(axis=0), 2)
     )
     assert result.common_components_ == pytest.approx(result.components_, abs=1e-2)
-    assert result.all_sparse_components_.shape == (4, 2, 6)
+    assert result.all_components_.shape == result.all_sparse_components_.shape == (4, 2, 6)
+    assert result.all_components_[0].tobytes() == result.components_.tobytes()
     supports = {(each != 0).tobytes() for each in result.all_sparse_components_}
     if method != "thanos":
         assert supports == {(result.components_ != 0).tobytes()}

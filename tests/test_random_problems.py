@@ -271,6 +271,7 @@ def test_x_off_the_manifold_and_a_residual_that_is_certified_too_small_are_failu
     assert slightly.failure.startswith("certified 1.0e-10: ")
     honest = answers.assess(problem, "pca", replace(right, sparse=moved[None], certified=slightly.residual))
     assert (honest.understatement, honest.failure) == (1.0, "")
+    assert answers.drift_of(np.array([np.eye(4, 2), 2 * np.eye(4, 2)])) == pytest.approx(3 * np.sqrt(2))
     off = answers.assess(problem, "pca", replace(right, drift=1.0))
     assert off.failure.startswith("off the manifold: ")
 

@@ -29,8 +29,12 @@ def judge(
     is_below_tolerance: bool,
     rounds: int,
     starts: int | None = None,
+    is_shared: bool = True,
 ) -> Convergence:
     """What may be said of an answer.
+
+    Of a method that mixes the certificate decides, and not the rule by which it stops. One that sums looks at
+    values as well, and knows where a gradient is none.
 
     Args:
         topology: What was asked for.
@@ -39,6 +43,7 @@ def judge(
         is_below_tolerance: Whether the method's own rule was met.
         rounds: Of the method.
         starts: From how many starts it was searched; None if unknown.
+        is_shared: Whether all peers have this answer; else only that rule tells how far apart they are.
     """
     tolerance = topology.tolerance
     if not tolerance:
@@ -50,13 +55,15 @@ def judge(
             has_converged=None,
         )
     most = 1.0 if weakest is None else min(1.0, max(weakest, NEGLIGIBLE))
-    against = _objection(topology, residual, most, rounds, is_below_tolerance=is_below_tolerance)
+    against = _objection(
+        topology, residual, most, rounds, is_below_tolerance=is_below_tolerance, is_shared=is_shared
+    )
     searched = _searched(topology, starts)
     if residual is None or against is not None:
         return Convergence(f"not converged: {against}{searched}", has_converged=False)
-    return Convergence(
-        f"converged: residual {residual:.1e}, tolerance {tolerance:g}; {STATIONARY}{searched}", has_converged=True
-    )
+    note = "" if is_below_tolerance else f"; the peers' own rule was not met after {rounds} rounds"
+    words = f"converged: residual {residual:.1e}, tolerance {tolerance:g}{note}; {STATIONARY}{searched}"
+    return Convergence(words, has_converged=True)
 
 
 def _searched(topology: Topology, starts: int | None) -> str:
@@ -69,7 +76,13 @@ def _searched(topology: Topology, starts: int | None) -> str:
 
 
 def _objection(
-    topology: Topology, residual: float | None, most: float, rounds: int, *, is_below_tolerance: bool
+    topology: Topology,
+    residual: float | None,
+    most: float,
+    rounds: int,
+    *,
+    is_below_tolerance: bool,
+    is_shared: bool,
 ) -> str | None:
     """Why an answer has not converged, and what to do; None if it has."""
     tolerance, after = f"tolerance {topology.tolerance:g}", f"after {rounds} rounds"
@@ -78,7 +91,7 @@ def _objection(
         return f"{tolerance} not reached {after}; {advice}"
     if residual > topology.tolerance:
         return f"residual {residual:.1e} above {tolerance} {after}; {advice}"
-    if not is_below_tolerance:
+    if not (is_below_tolerance or (is_shared and topology.method in MIXING)):
         return f"residual {residual:.1e} within {tolerance}, but the peers' own rule not met {after}; {advice}"
     if residual > most:
         return f"residual {residual:.1e} above what the weakest component is worth, {most:.1e}; {advice}"

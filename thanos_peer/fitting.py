@@ -70,7 +70,7 @@ def fit(  # noqa: PLR0913 - named, each with its default
 
     Returns:
         The loadings of the first agent; all agree up to the tolerance. `facts` says how the run went, and
-        `all_sparse_components_` has those of all agents.
+        `all_components_` and `all_sparse_components_` have those of all agents.
 
     Raises:
         ConfigError: Samples or settings cannot be used.
@@ -165,6 +165,7 @@ def _result_of(topology: Topology, network: StackedNetwork, features: tuple[str,
         feature_names_in_=None if features is None else np.array(features),
         explained_variance_ratio_=findings.explained_variance_ratio,
         common_components_=None if findings.common is None else findings.common.T,
+        all_components_=network.X.swapaxes(1, 2),
         all_sparse_components_=network.sparse.swapaxes(1, 2),
         facts=facts | facts_of_loadings(X, sparse, findings),
     )

@@ -81,7 +81,9 @@ def test_a_step_size_that_is_no_number_is_not_sound(rng, eta):
 
 
 def test_an_x_beyond_all_return_is_not_sound(rng):
-    assert not has_sound_numbers(sent_of(rng, X=1.01 * BLOW_UP * random_point(N, P, rng)))
+    beyond = sent_of(rng, X=1.01 * BLOW_UP * random_point(N, P, rng))
+    assert not has_sound_numbers(beyond)
+    assert has_sound_numbers(beyond, growth=1.02)
 
 
 def test_in_a_stack_each_agent_is_judged_by_itself(rng):

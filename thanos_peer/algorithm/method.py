@@ -128,9 +128,11 @@ class Method(Traits, Protocol[State]):
 
     Attributes:
         preparation: The sum that comes before, or None.
+        growth: By how much the first matrix that is sent may exceed a point near the manifold.
     """
 
     preparation: ClassVar[type[Preparation] | None] = None
+    growth: ClassVar[float] = 1.0
 
     @classmethod
     def make(cls, setup: Setup) -> Self:

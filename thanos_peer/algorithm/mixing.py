@@ -38,12 +38,16 @@ class Heard:
         return np.asarray(self._etas.max())
 
 
-def has_sound_numbers(sent: Sent) -> NDArray[np.bool_]:
+def has_sound_numbers(sent: Sent, growth: float = 1.0) -> NDArray[np.bool_]:
     """Whether all is finite and X has not blown up: a truth value, or (d,) of them for stacks.
 
     To be asked where numpy is told to keep quiet about overflow and NaN.
+
+    Args:
+        sent: What an agent would send, or all of them.
+        growth: By how much X may grow on the way from one point near the manifold to the next.
     """
-    is_bounded = norm(sent.X) <= BLOW_UP * math.sqrt(sent.X.shape[-1])  # which a NaN is not
+    is_bounded = norm(sent.X) <= growth * BLOW_UP * math.sqrt(sent.X.shape[-1])  # which a NaN is not
     return np.asarray(is_bounded & (inner(sent.D, sent.D) <= LARGEST_SQUARE) & np.isfinite(sent.eta))
 
 

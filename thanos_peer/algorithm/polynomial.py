@@ -14,9 +14,12 @@ is its eigenvalue. A round for each root applies P(W). Three choices of roots:
 | the best for these eigenvalues | any k | the least possible |
 
 Invariants:
-1. Roots are in Leja order: each next root is far from those used. In sorted order the numbers between grow until
-   rounding is all that is left of them.
-2. All agents must use the same roots, to the last bit, and as many. Eigenvalues differ in their last bits between
+1. The order of the roots decides about rounding: what a round rounds off is multiplied by all factors after it,
+   and what it makes of a disagreement is the product of those before it. In sorted order rounding is all that is
+   left.
+2. Where eigenvalues crowd, as those of trees do, no order of the fewest roots is steady. Then a polynomial of
+   lower degree is applied several times.
+3. All agents must use the same roots, to the last bit, and as many. Eigenvalues differ in their last bits between
    processors, and then a number of rounds may differ by one. So one place computes the roots, or the handshake
    compares them.
 """
@@ -24,6 +27,7 @@ Invariants:
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +35,24 @@ from numpy.typing import NDArray
 from thanos_peer.block import Matrix
 
 TIE = 1e-12  # eigenvalues that are closer count as one
+STEADY = 1e5  # rounding and disagreement may be multiplied by so much on the way: 2e-11 of what is mixed
+MOST_TIMES = 8  # that a polynomial is applied
 _EXCHANGES = 200  # of reference points; a handful is usual
 _WITHIN = 1 + 1e-9  # of the least possible
 _HALVINGS = 60  # of an interval with a root in it
+_NOTHING = 1e-30  # for logarithms: as good as zero
+
+
+class Power(NamedTuple):
+    """A polynomial, and how many times to apply it."""
+
+    roots: tuple[float, ...]
+    times: int
+
+    @property
+    def all_roots(self) -> tuple[float, ...]:
+        """A root for each round."""
+        return self.times * self.roots
 
 
 def factor(u: float, mixed: Matrix, own: Matrix) -> Matrix:
@@ -78,28 +97,74 @@ def chebyshev_rounds(low: float, high: float, shrink: float) -> int:
     return math.ceil(math.acosh(shrink) / math.acosh(z))
 
 
-def best_polynomial(eigenvalues: Matrix, shrink: float) -> tuple[float, ...]:
-    """The fewest roots, in Leja order, that divide every disagreement by `shrink`.
+def best_polynomial(eigenvalues: Matrix, shrink: float) -> Power:
+    """The fewest roots that divide every disagreement by `shrink`, and do not multiply rounding.
 
     Args:
         eigenvalues: The distinct ones of W other than 1, in increasing order.
         shrink: What to divide by, at least.
     """
     if shrink <= 1 or eigenvalues.size == 0:
-        return ()
+        return Power((), 1)
+    least = math.inf, Power((), 1)
+    for times in range(1, MOST_TIMES + 1):
+        each = shrink ** (1 / times)
+        found = _fewest_roots(eigenvalues, each)
+        orders = leja_order(found), steady_order(found, eigenvalues)
+        growth, roots = min((amplification(eigenvalues, order), order) for order in orders)
+        is_enough = _shrinks(eigenvalues, found, each)  # rounding may spoil a search for many roots
+        least = min(least, (growth if is_enough else math.inf, Power(roots, times)))
+        if least[0] <= STEADY:
+            break
+    return least[1]
+
+
+def _fewest_roots(eigenvalues: Matrix, shrink: float) -> Matrix:
     few, enough = 0, min(len(eigenvalues), chebyshev_rounds(eigenvalues[0], eigenvalues[-1], shrink))
     while enough - few > 1:
         middle = (few + enough) // 2
-        is_enough = left_over(eigenvalues, _best_roots(eigenvalues, middle)) <= _WITHIN / shrink
+        is_enough = _shrinks(eigenvalues, _best_roots(eigenvalues, middle), shrink)
         few, enough = (few, middle) if is_enough else (middle, enough)
-    return leja_order(_best_roots(eigenvalues, enough))
+    return _best_roots(eigenvalues, enough)
+
+
+def _shrinks(eigenvalues: Matrix, chosen: Matrix, shrink: float) -> bool:
+    return left_over(eigenvalues, chosen) <= _WITHIN / shrink
 
 
 def left_over(eigenvalues: Matrix, chosen: Sequence[float] | Matrix) -> float:
     """The largest |P(v)| over the eigenvalues: what is left of a disagreement, at most."""
+    return float(np.exp(_factors(eigenvalues, chosen).sum(axis=1)).max(initial=0.0))
+
+
+def amplification(eigenvalues: Matrix, chosen: Sequence[float] | Matrix) -> float:
+    """By how much the first factors multiply a disagreement, or the last ones what was rounded before them."""
+    factors = _factors(eigenvalues, chosen)
+    products = [np.cumsum(each, axis=1).max(initial=0.0) for each in (factors, factors[:, ::-1])]
+    return math.exp(max(products))
+
+
+def steady_order(values: Matrix, eigenvalues: Matrix) -> tuple[float, ...]:
+    """Taken in turn for the front and for the back, so that neither they nor all others multiply much.
+
+    Products do not depend on an order, so what all others multiply is known before they are ordered.
+    """
+    logs = np.maximum(_factors(eigenvalues, values), math.log(_NOTHING))
+    whole, left = logs.sum(axis=1, keepdims=True), list(range(len(values)))
+    ends: tuple[list[int], list[int]] = ([], [])
+    for turn in range(len(values)):
+        end = ends[turn % 2]
+        taken = logs[:, end].sum(axis=1, keepdims=True) + logs[:, left]
+        end.append(left.pop(int(np.argmin(np.maximum(taken, whole - taken).max(axis=0)))))
+    front, back = ends
+    return tuple(float(values[i]) for i in (*front, *reversed(back)))
+
+
+def _factors(eigenvalues: Matrix, chosen: Sequence[float] | Matrix) -> Matrix:
+    """The logarithms of |v - u|/(1 - u), a row for each eigenvalue v and a column for each root u."""
     u = np.asarray(chosen, dtype=np.float64)
-    logs = _logarithm(np.abs(eigenvalues[:, None] - u)) - np.log(1 - u)
-    return float(np.exp(logs.sum(axis=1)).max(initial=0.0))
+    factors: Matrix = _logarithm(np.abs(eigenvalues[:, None] - u)) - np.log(1 - u)
+    return factors
 
 
 def leja_order(values: Matrix) -> tuple[float, ...]:

@@ -13,8 +13,8 @@ What all agents need to know before the first iteration is found by one sum (`Ag
 ||A_i||_2^2, low is what the step need not be longer than 1/low for, and T follows from M/low and the graph.
 
 The guard: an agent that sees neither its objective nor its residual improve for a while says so in place of a step
-size. Word of it is with all agents before the next such moment, when all of them mix more, V and D in rounds of
-their own, and later take shorter steps.
+size, unless it is done. Word of it is with all agents before the next such moment, when all of them mix more, V
+and D in rounds of their own, and later take shorter steps.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from thanos_peer.algorithm.faults import FEASIBLE, ROUNDING, range_fault
 from thanos_peer.algorithm.fixed_point import EXACT
 from thanos_peer.algorithm.largest import largest_fault, largest_of, norms_fault, share_of_norms
 from thanos_peer.algorithm.method import Method, Received, Sent, Setup
-from thanos_peer.algorithm.polynomial import best_polynomial, factor
+from thanos_peer.algorithm.polynomial import MOST_TIMES, STEADY, best_polynomial, factor
 from thanos_peer.algorithm.pooling import Layout, Sum
 from thanos_peer.algorithm.regularizers import slope
 from thanos_peer.algorithm.stiefel import infeasibility, inner, norm, polar, sym, transpose
@@ -34,9 +34,12 @@ from thanos_peer.algorithm.tangent import tangent_step
 from thanos_peer.block import Matrix
 
 SHRINK = 6.0  # times M/low: how much T rounds shrink disagreement; four times as much after each alarm
+QUICK = 0.9  # where no eigenvalue of W but 1 is larger, less will do, with the guard behind it:
+QUICK_SHRINK, LEAST_SHRINK = 2.0, 8.0  # so many times M/low, but at least so much
 LEVELS = 4  # of alarm
 WATCH = 100  # iterations between two looks of the guard
 SHORTEST = 1 / 8  # of the step that agents begin with
+FLOOR = 1e-10  # residuals below may be rounding
 
 
 class Agreement(Sum):
@@ -49,7 +52,7 @@ class Agreement(Sum):
     @staticmethod
     def layout(n: int, p: int, d: int) -> Layout:
         """A number and a gradient up; down M, low, the roots for each level, and the mean gradient."""
-        return Layout(EXACT.kind, 1 + n * p, 2 + LEVELS * d + n * p)
+        return Layout(EXACT.kind, 1 + n * p, 2 + LEVELS * (d + 1) + n * p)
 
     def _own(self) -> Matrix:
         """Its share of the norms, and the gradient at the start."""
@@ -64,10 +67,10 @@ class Agreement(Sum):
         captured = float(np.linalg.eigvalsh(sym(-setup.start.T @ G))[-1])
         low = min(M, max(M / setup.d, (setup.bound or 0.0) / n, captured))
         spectrum = setup.spectrum()
-        rows = np.zeros((LEVELS, setup.d))
+        rows = np.zeros((LEVELS, setup.d + 1))
         for level, row in enumerate(rows):
-            roots = best_polynomial(spectrum, SHRINK * 4**level * M / low)
-            row[0], row[1 : 1 + len(roots)] = len(roots), roots
+            roots, times = best_polynomial(spectrum, 4**level * _shrink(spectrum, M / low))
+            row[:2], row[2 : 2 + len(roots)] = (times, len(roots)), roots
         return np.concatenate([[M, low], rows.ravel(), (G / setup.d).ravel()])
 
     def _sum_fault(self, sums: Matrix) -> str | None:
@@ -76,11 +79,11 @@ class Agreement(Sum):
     def _word_fault(self, word: Matrix) -> str | None:
         """Of M, low, the roots of each level, and the mean gradient."""
         d, (M, low) = self._setup.d, word[:2].tolist()
-        rows, G = np.split(word[2:], [LEVELS * d])
+        rows, G = np.split(word[2:], [LEVELS * (d + 1)])
         return (
             largest_fault(self._setup, M / d)
             or range_fault("low", low, M / d, M)
-            or next((fault for row in rows.reshape(LEVELS, d) if (fault := _roots_fault(row))), None)
+            or next((fault for row in rows.reshape(LEVELS, d + 1) if (fault := _roots_fault(row))), None)
             or self._gradient_fault(d * G)
         )
 
@@ -89,12 +92,21 @@ class Agreement(Sum):
         return range_fault("the largest entry of the gradient", float(np.abs(G).max()), 0.0, bound)
 
 
+def _shrink(spectrum: Matrix, unequal: float) -> float:
+    """How much T rounds are to shrink disagreement while nothing goes wrong, where agents are so unequal."""
+    if spectrum.max(initial=0.0) > QUICK:
+        return SHRINK * unequal
+    return min(SHRINK * unequal, max(QUICK_SHRINK * unequal, LEAST_SHRINK))
+
+
 def _roots_fault(row: Matrix) -> str | None:
-    """What is wrong with a number of roots, fewer than there are entries, and the roots of a polynomial in W."""
-    count = float(row[0])
-    if not (count.is_integer() and 0 <= count < row.size):
-        return f"the number of roots is {count:g}, not a whole one below {row.size}"
-    roots = row[1 : 1 + int(count)]
+    """What is wrong with a number of times, one of roots, and the roots of a polynomial in W."""
+    times, count = row[:2].tolist()
+    if not (count.is_integer() and 0 <= count < row.size - 1):
+        return f"the number of roots is {count:g}, not a whole one below {row.size - 1}"
+    if not (times.is_integer() and 1 <= times <= MOST_TIMES):
+        return f"a polynomial is applied {times:g} times, not 1 to {MOST_TIMES}"
+    roots = row[2 : 2 + int(count)]
     return None if ((roots >= -1 - ROUNDING) & (roots < 1)).all() else "a root is not from -1 to 1"
 
 
@@ -152,6 +164,7 @@ class ProximalTracking(Method[TrackingState]):
 
     state_type = TrackingState
     preparation = Agreement
+    growth = STEADY
     is_for_pca = True
     default_tolerance = 1e-9
     default_rounds = 100_000
@@ -160,12 +173,12 @@ class ProximalTracking(Method[TrackingState]):
         assert setup.agreed is not None, "the sum comes before"  # noqa: S101
         self._f, self._g, self._d, word = setup.f, setup.whole, setup.d, setup.agreed
         self._M, self._low = float(word[0]), float(word[1])
-        rows = word[2 : 2 + LEVELS * setup.d].reshape(LEVELS, setup.d)
-        self._roots = [row[1 : 1 + int(row[0])].tolist() for row in rows]
-        self._mean = word[2 + LEVELS * setup.d :].reshape(setup.start.shape[-2:])
+        rows, mean = np.split(word[2:], [LEVELS * (setup.d + 1)])
+        self._roots = [int(row[0]) * row[2 : 2 + int(row[1])].tolist() for row in rows.reshape(LEVELS, -1)]
+        self._mean = mean.reshape(setup.start.shape[-2:])
         steepest = slope(setup.whole, *setup.start.shape[-2:])
         self._steep, self._unit = STEEPEST * steepest, max(self._low, steepest)
-        self._watch = max(WATCH, setup.diameter + 1)
+        self._watch, self._calm = max(WATCH, setup.diameter + 1), max(FLOOR, setup.tolerance)
 
     @classmethod
     def make(cls, setup: Setup) -> "ProximalTracking":
@@ -259,8 +272,10 @@ class ProximalTracking(Method[TrackingState]):
         """Look every so often whether anything improves; act on what was heard since the last look."""
         if _of_all(state.iteration) % self._watch:
             return state
-        is_better = (state.lowest_since < state.lowest - 1e-12 * np.abs(state.lowest_since)) | (
-            state.least_since < 0.99 * state.least
+        is_better = (
+            (state.lowest_since < state.lowest - 1e-12 * np.abs(state.lowest_since))
+            | (state.least_since < 0.99 * state.least)
+            | (state.least_since <= self._calm)
         )
         return replace(
             state,
@@ -283,5 +298,7 @@ class ProximalTracking(Method[TrackingState]):
 
 
 def _of_all(number: Matrix) -> int:
-    """A number that all agents have in common."""
-    return int(np.ravel(number)[0])
+    """A number that all agents have in common: what they do next depends on it."""
+    first = int(np.ravel(number)[0])
+    assert (number == first).all(), "word of an alarm is with all before they act on it"  # noqa: S101
+    return first

@@ -31,7 +31,8 @@ class Result:
         explained_variance_ratio_: The share of all variance that each component explains, (p,), if known.
         common_components_: The mean of all peers' loadings, (p, n), if known: what objective, variances and
             residual belong to.
-        all_sparse_components_: The sparse loadings of every agent, (d, p, n), where all ran in this process.
+        all_components_: The loadings of every agent, (d, p, n), where all ran in this process.
+        all_sparse_components_: The sparse loadings of every agent, (d, p, n), likewise.
         facts: What else is known of the run, as in the .json beside the result.
     """
 
@@ -42,6 +43,7 @@ class Result:
     feature_names_in_: NDArray[np.str_] | None = None
     explained_variance_ratio_: Matrix | None = None
     common_components_: Matrix | None = None
+    all_components_: Matrix | None = None
     all_sparse_components_: Matrix | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 

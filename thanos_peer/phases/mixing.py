@@ -113,7 +113,7 @@ class Mixing:
     def _check(self, r: int, state: Any, before: Any) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
             sent = self.method.send(state)
-            is_sound = has_sound_numbers(sent)
+            is_sound = has_sound_numbers(sent, self.method.growth)
         if not is_sound:
             raise divergence(self._agent, self._began + r, sent, float(self.method.send(before).eta), self.advice)
 

@@ -151,7 +151,7 @@ class _MixingRun:
     def _check(self, state: Any, eta: Matrix) -> None:
         sent = self._method.send(state)
         with np.errstate(over="ignore", invalid="ignore"):
-            is_sound = has_sound_numbers(sent)
+            is_sound = has_sound_numbers(sent, self._method.growth)
         if not is_sound.all():
             at = min(np.flatnonzero(~is_sound), key=lambda place: self._order[place])
             there = Sent(sent.X[at], sent.D[at], sent.eta[at])

@@ -187,6 +187,7 @@ def _convergence(network: Outcome, instance: Instance, X: Matrix, residual: floa
         is_below_tolerance=network.is_below_tolerance,
         rounds=network.k,
         starts=network.starts,
+        is_shared=bool((network.sparse == network.sparse[0]).all()),
     )
     if found.has_converged and network.has_converged is False:
         words = f"not converged: a peer denies it, as its .json file says; of all peers together: {found.words}"
