@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from thanos_peer.algorithm.methods import METHODS, MIXING
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.block import Matrix
 from thanos_peer.phases import Found
 from thanos_peer.topology import Topology
@@ -112,13 +112,15 @@ def _less(topology: Topology) -> str:
     if topology.problem.objective is not None:
         return CHECK
     return (
-        'take a smaller tolerance, or method = "auto"' if topology.method in MIXING else "take a smaller tolerance"
+        'take a smaller tolerance, or method = "auto"'
+        if METHODS[topology.method].mixes
+        else "take a smaller tolerance"
     )
 
 
 def _more(topology: Topology, rounds: int) -> str:
     """What to do where it was not."""
-    if topology.method in MIXING:
+    if METHODS[topology.method].mixes:
         if topology.tolerance < topology.least_tolerance:
             return f'exchange = "float32" reaches about {topology.least_tolerance:g}: take "float64"'
         is_fixed = _smooths(topology) and "smoothing" not in METHODS[topology.method].settings

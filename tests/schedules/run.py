@@ -24,14 +24,13 @@ sys.path[0] = str(Path(__file__).parents[1])
 from networks import make_instance, raw_topology
 from schedules.world import Fault, World, WrongError
 
-from thanos_peer.algorithm.methods import MIXING, SUMMING, needs_samples
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.problem import Instance, assemble
 from thanos_peer.protocol import saving
 from thanos_peer.samples.moments import moments_of_rows
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import parse
 
-METHODS = MIXING | SUMMING
 NETWORKS = [  # family, size, method, rounds and tolerance, how numbers are sent, and whether samples are prepared
     ("path", 3, "thanos", (30, 0.0), "float64", False),
     ("ring", 4, "thanos", (25, 0.0), "float32", False),
@@ -40,7 +39,7 @@ NETWORKS = [  # family, size, method, rounds and tolerance, how numbers are sent
     ("path", 4, "thanos", (12, 0.3), "float64", True),
     ("ring", 5, "proximal", (None, None), "float64", False),
     ("star", 5, "gram", (None, None), "float64", False),
-    *(("path", 3, name, (None, None) if name in SUMMING else (20, 0.3), "float64", True) for name in METHODS),
+    *(("path", 3, name, (20, 0.3) if METHODS[name].mixes else (None, None), "float64", True) for name in METHODS),
 ]
 KINDS = ["kill", "kill", "kill", "power_cut", "stop", "freeze", "cut", "cut", "duplicate"]
 LONGEST = {
@@ -68,7 +67,7 @@ def instance_of(number: int) -> tuple[Instance, list[bytes]]:
         raw["algorithm"]["start"] = {"kind": "leading"}
         topology = parse(raw, file=Path("test.toml"), may_lack_data=True, reads_data=False)
         rows = np.random.default_rng(d).standard_normal((d, 7, 4)) * [3, 2, 1, 1]
-        moments = [moments_of_rows(part, None, keeps_rows=needs_samples(method)) for part in rows]
+        moments = [moments_of_rows(part, None, keeps_rows=METHODS[method].needs_samples) for part in rows]
         instance = assemble(topology, moments)
     else:
         instance = make_instance(raw)

@@ -22,16 +22,12 @@ def rank(residual: float, objective: float, tolerance: float) -> tuple[bool, flo
 
 
 class Solving(Traits, Pooled, Protocol):
-    """A class of the table: words of the starts searched, the residual, ||A||_2^2, and a point.
+    """A class of the table: words of the starts searched, the residual, ||A||_2^2, and a point."""
 
-    Attributes:
-        finds_start: Whether the leading singular vectors follow from what it sums anyway.
-    """
-
+    mixes: ClassVar[bool] = False
     settings: ClassVar[frozenset[str]] = frozenset({"restarts"})
     default_tolerance: ClassVar[float] = 1e-10
     default_rounds: ClassVar[int] = 100_000
-    finds_start: ClassVar[bool] = False
     _setup: Setup
     _shape: tuple[int, int]
 

@@ -8,7 +8,18 @@ import numpy as np
 from thanos_peer.algorithm.method import Method, Setup
 from thanos_peer.algorithm.mixing import Heard, divergence, has_sound_numbers
 from thanos_peer.block import PAIR, AgentId, Block, Matrix
-from thanos_peer.phases.phase import Arrays, Form, Found, PhaseEnd, Said, little_endian, named_arrays, with_end
+from thanos_peer.phases.phase import (
+    Arrays,
+    Form,
+    Found,
+    PhaseEnd,
+    Result,
+    Said,
+    Together,
+    little_endian,
+    named_arrays,
+    with_end,
+)
 from thanos_peer.topology.graph import Graph
 
 
@@ -151,3 +162,7 @@ class Mixing:
     def restored(self, arrays: Arrays) -> Any:
         """As it was; what a method's state is made of is the annotation of `start`'s result."""
         return self.method.state_type(**arrays)
+
+    def together(self, phases: Sequence["Mixing"], ways: Together[Result]) -> Result:
+        """They mix."""
+        return ways.mixing(phases)

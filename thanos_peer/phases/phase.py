@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from thanos_peer.block import AgentId, Block, Matrix, bytes_each
+
+if TYPE_CHECKING:
+    from thanos_peer.phases.mixing import Mixing
+    from thanos_peer.phases.pooling import Pooling
 
 Arrays: TypeAlias = dict[str, Matrix | bytes]
 Form: TypeAlias = tuple[str, tuple[int, int]]  # the kind and the shape of what a block carries
@@ -80,6 +84,20 @@ class Said(NamedTuple):
     to: tuple[AgentId, ...] | None = None
 
 
+Result = TypeVar("Result")
+Outcome_co = TypeVar("Outcome_co", covariant=True)
+
+
+class Together(Protocol[Outcome_co]):
+    """What is done with one phase of all agents at once: one way for each kind of phase."""
+
+    def mixing(self, phases: "Sequence[Mixing]") -> Outcome_co:
+        """With a phase in which they mix."""
+
+    def summing(self, phases: "Sequence[Pooling]") -> Outcome_co:
+        """With one in which they sum."""
+
+
 class Phase(Protocol):
     """Some rounds of one agent, counted from 0. `enter` comes first, also when it goes on after a restart."""
 
@@ -142,6 +160,9 @@ class Phase(Protocol):
 
     def restart(self, X: Matrix) -> Any:
         """Begin at this X."""
+
+    def together(self, phases: Sequence[Any], ways: Together[Result]) -> Result:
+        """Take the way of its kind, with this phase of all agents."""
 
 
 KEPT_BYTES = 32 * 2**20  # of blocks that may be asked for again

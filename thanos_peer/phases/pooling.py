@@ -10,7 +10,18 @@ from thanos_peer.algorithm.fixed_point import OutOfRangeError
 from thanos_peer.algorithm.pooling import Layout, Place, Pooled, PoolState, WrongSumError, decide, pool_step
 from thanos_peer.block import NOTHING, WORD, AgentId, Block, Matrix
 from thanos_peer.errors import DataFileError, RemoteProtocolError
-from thanos_peer.phases.phase import Arrays, Form, Found, PhaseEnd, Said, little_endian, named_arrays, with_end
+from thanos_peer.phases.phase import (
+    Arrays,
+    Form,
+    Found,
+    PhaseEnd,
+    Result,
+    Said,
+    Together,
+    little_endian,
+    named_arrays,
+    with_end,
+)
 from thanos_peer.topology.graph import Graph
 
 WHO = "that neighbor, or a peer whose numbers it has passed on, is wrong"
@@ -228,6 +239,10 @@ class Pooling:
             state,
             told if isinstance(told, np.ndarray) else None,
         )
+
+    def together(self, phases: Sequence["Pooling"], ways: Together[Result]) -> Result:
+        """They sum."""
+        return ways.summing(phases)
 
 
 def run_sums(phases: Sequence[Pooling], found: Found) -> Found:

@@ -6,7 +6,7 @@ import numpy as np
 
 from thanos_peer.algorithm.faults import FEASIBLE, ROUNDING, parts_fault, range_fault
 from thanos_peer.algorithm.measures import certificate, weakest_component
-from thanos_peer.algorithm.methods import MIXING
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.algorithm.mixing import BLOW_UP
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.pooling import Pooled, Sum
@@ -30,7 +30,7 @@ class Verdict:
     @property
     def _is_mixed(self) -> bool:
         """Whether each agent has its own X, off the manifold by a little."""
-        return self._own.topology.method in MIXING
+        return METHODS[self._own.topology.method].mixes
 
     def phases(self) -> list[Phase]:
         """Those that the topology needs."""

@@ -3,9 +3,10 @@
 Whole numbers alone, and comparisons of numbers that stand in the file: all peers come to the same.
 """
 
-from thanos_peer.algorithm.gram import Gram
+from typing import NamedTuple
+
 from thanos_peer.algorithm.leading import Leading
-from thanos_peer.algorithm.methods import SUMMING
+from thanos_peer.algorithm.methods import METHODS, SUMMING
 from thanos_peer.algorithm.regularizers import REGULARIZERS
 from thanos_peer.algorithm.solving import Solving
 from thanos_peer.samples import LARGEST_SIDE
@@ -13,6 +14,13 @@ from thanos_peer.topology.sections import Algorithm, LeadingStart, Problem, Synt
 
 MOST_DIGITS = 16
 OF_A_GAP = 5  # digits of the residual with which the objective is within 1e-8: the gap is about its square
+
+
+def suits(problem: Problem, method: str) -> bool:
+    """Whether a method is for such problems, of some size."""
+    known = METHODS[method]
+    is_other = known.is_for_pca and problem.objective is not None
+    return not (is_other or (known.is_for_smooth and not problem.is_smooth))
 
 
 def typical_sums(name: str, problem: Problem, algorithm: Algorithm, digits: int) -> int:
@@ -42,19 +50,33 @@ def typical_payload(name: str, problem: Problem, algorithm: Algorithm, digits: i
 
 
 def cheaper_method(problem: Problem, algorithm: Algorithm, digits: int) -> str:
-    """Which of the two exact methods sends less, as far as is known before."""
-    if problem.objective is not None or problem.n > Gram.largest_n:
-        return "proximal"
-    gram, proximal = (typical_payload(name, problem, algorithm, digits) for name in ("gram", "proximal"))
-    return "gram" if gram <= proximal else "proximal"
+    """Which of the methods by sums sends less, as far as is known before; of equals the one with fewer sums."""
+    able = (name for name in SUMMING if suits(problem, name) and problem.n <= SUMMING[name].largest_n)
+    return min(
+        able,
+        key=lambda name: (
+            typical_payload(name, problem, algorithm, digits),
+            typical_sums(name, problem, algorithm, digits),
+        ),
+    )
 
 
-def largest_n_for_gram(problem: Problem, algorithm: Algorithm, digits: int) -> int:
-    """Up to which n that is `gram`, all else as it is."""
-    low, high = problem.p, LARGEST_SIDE
+class Crossing(NamedTuple):
+    """Up to n features the method `few` sends less than any other, and with one more the method `many`."""
+
+    few: str
+    many: str
+    n: int
+
+
+def crossing(problem: Problem, algorithm: Algorithm, digits: int) -> Crossing:
+    """Where the cheaper method changes with n, all else as it is; the least n is p."""
+
+    def cheaper(n: int) -> str:
+        return cheaper_method(problem.model_copy(update={"n": n}), algorithm, digits)
+
+    low, high, few = problem.p, LARGEST_SIDE, cheaper(problem.p)
     while low < high:
         middle = (low + high + 1) // 2
-        there = problem.model_copy(update={"n": middle})
-        is_gram = cheaper_method(there, algorithm, digits) == "gram"
-        low, high = (middle, high) if is_gram else (low, middle - 1)
-    return low
+        low, high = (middle, high) if cheaper(middle) == few else (low, middle - 1)
+    return Crossing(few, cheaper(low + 1), low)
