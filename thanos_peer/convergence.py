@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from thanos_peer.algorithm.methods import METHODS, MIXING
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.block import Matrix
 from thanos_peer.phases import Found
 from thanos_peer.topology import Topology
@@ -91,7 +91,7 @@ def _objection(
         return f"{tolerance} not reached {after}; {advice}"
     if residual > topology.tolerance:
         return f"residual {residual:.1e} above {tolerance} {after}; {advice}"
-    if not (is_below_tolerance or (is_shared and topology.method in MIXING)):
+    if not (is_below_tolerance or (is_shared and METHODS[topology.method].mixes)):
         return f"residual {residual:.1e} within {tolerance}, but the peers' own rule not met {after}; {advice}"
     if residual > most:
         return f"residual {residual:.1e} above what the weakest component is worth, {most:.1e}; {advice}"
@@ -126,13 +126,15 @@ def _less(topology: Topology) -> str:
     if topology.problem.objective is not None:
         return CHECK
     return (
-        'take a smaller tolerance, or method = "auto"' if topology.method in MIXING else "take a smaller tolerance"
+        'take a smaller tolerance, or method = "auto"'
+        if METHODS[topology.method].mixes
+        else "take a smaller tolerance"
     )
 
 
 def _more(topology: Topology, rounds: int) -> str:
     """What to do where it was not."""
-    if topology.method in MIXING:
+    if METHODS[topology.method].mixes:
         if topology.tolerance < topology.least_tolerance:
             return f'exchange = "float32" reaches about {topology.least_tolerance:g}: take "float64"'
         is_fixed = _smooths(topology) and "smoothing" not in METHODS[topology.method].settings

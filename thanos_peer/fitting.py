@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from thanos_peer.algorithm.methods import needs_samples
+from thanos_peer.algorithm.methods import traits_of
 from thanos_peer.algorithm.regularizers import is_smooth
 from thanos_peer.errors import ConfigError
 from thanos_peer.loadings.findings import facts_of_loadings, found_as_findings
@@ -76,7 +76,7 @@ def fit(  # noqa: PLR0913 - named, each with its default
         ConfigError: Samples or settings cannot be used.
         DivergenceError: A step left the numbers.
     """
-    moments = _moments_of(samples, feature_names, keeps_rows=needs_samples(method))
+    moments = _moments_of(samples, feature_names, keeps_rows=traits_of(method).needs_samples)
     problem: dict[str, Any] = {"regularizer": regularizer, "regularizer_options": dict(regularizer_options or {})}
     problem |= {} if is_smooth(regularizer) else {"mu": mu}
     wanted = {"max_rounds": max_rounds, "tolerance": tolerance}

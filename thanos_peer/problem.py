@@ -79,7 +79,7 @@ class Instance:
     @cached_property
     def smoothing(self) -> Smoothing | None:
         """How sigma shrinks; None for methods that do not smooth."""
-        return self.parameters.smoothing if "beta" in METHODS[self.topology.method].settings else None
+        return self.parameters.smoothing if METHODS[self.topology.method].has_parameters else None
 
     def unit(self, G: Matrix) -> float:
         """What residuals are relative to, where the gradient of the whole f is G: see `units.py`."""

@@ -89,7 +89,7 @@ def needs_size(topology: Topology) -> bool:
     return (
         "auto" in (algorithm.beta, getattr(algorithm.step, "first", None), getattr(data, "overall", None))
         or algorithm.start.kind in ("destiny", "leading")
-        or "beta" not in METHODS[topology.method].settings
+        or not METHODS[topology.method].has_parameters
     )
 
 

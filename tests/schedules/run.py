@@ -27,7 +27,7 @@ from schedules.draw import faults_of
 from schedules.faults import FaultyWorld
 from schedules.world import WrongError
 
-from thanos_peer.algorithm.methods import MIXING, SUMMING, needs_samples
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.launch.claims import Data
 from thanos_peer.phases import phase
 from thanos_peer.problem import Instance, assemble
@@ -37,7 +37,6 @@ from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import parse
 from thanos_peer.topology.data import samples_of
 
-METHODS = MIXING | SUMMING
 NETWORKS = [  # family, size, method, rounds and tolerance, how numbers are sent, and whether samples are prepared
     ("path", 3, "thanos", (30, 0.0), "float64", False),
     ("ring", 4, "thanos", (25, 0.0), "float32", False),
@@ -46,7 +45,7 @@ NETWORKS = [  # family, size, method, rounds and tolerance, how numbers are sent
     ("path", 4, "thanos", (12, 0.3), "float64", True),
     ("ring", 5, "proximal", (None, None), "float64", False),
     ("star", 5, "gram", (None, None), "float64", False),
-    *(("path", 3, name, (None, None) if name in SUMMING else (20, 0.3), "float64", True) for name in METHODS),
+    *(("path", 3, name, (20, 0.3) if METHODS[name].mixes else (None, None), "float64", True) for name in METHODS),
 ]
 BATCH = 200
 
@@ -64,7 +63,7 @@ def instance_of(number: int) -> tuple[Instance, Data, list[bytes]]:
         raw["algorithm"]["start"] = {"kind": "leading"}
         topology = parse(raw, file=Path("test.toml"), may_lack_data=True, reads_data=False)
         rows = np.random.default_rng(d).standard_normal((d, 7, 4)) * [3, 2, 1, 1]
-        moments = [moments_of_rows(part, None, keeps_rows=needs_samples(method)) for part in rows]
+        moments = [moments_of_rows(part, None, keeps_rows=METHODS[method].needs_samples) for part in rows]
         instance = assemble(topology, moments)
     else:
         instance = make_instance(raw)

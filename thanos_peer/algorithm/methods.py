@@ -1,4 +1,7 @@
-"""The methods by name: a new one is a file of its own, and a line here."""
+"""The methods by name: a new one is a file of its own, and a line here.
+
+No other file names a method or tests for one: what differs between methods is a trait of their classes.
+"""
 
 from typing import Any, Final
 
@@ -33,13 +36,24 @@ SUMMING: Final[dict[str, type[Solving]]] = {
 
 METHODS: Final[dict[str, type[Traits]]] = {**SUMMING, **MIXING}
 
-# What a topology file and the command line may ask for. "auto" is the exact method that sends less.
-CHOICES: Final = ("auto", *METHODS)
+# What a topology file and the command line may ask for. AUTO is the exact method that sends less.
+AUTO: Final = "auto"
+CHOICES: Final = (AUTO, *METHODS)
+
+# What a file means that names no method, and what suits every problem of every size.
+UNNAMED: Final = "thanos"
+GENERAL: Final = "proximal"
 
 # The keys of `algorithm` that only some methods read.
 SETTINGS: Final = tuple(sorted({key for method in METHODS.values() for key in method.settings}))
 
+# Settings of some methods by name, and which methods those are.
+PRESETS: Final[dict[str, list[str]]] = {
+    preset: [name for name, method in METHODS.items() if preset in method.presets]
+    for preset in sorted({preset for method in METHODS.values() for preset in method.presets})
+}
 
-def needs_samples(method: str) -> bool:
-    """Whether agents keep their samples for a method, however many: what PCA needs of them is not enough."""
-    return method in METHODS and METHODS[method].needs_samples
+
+def traits_of(choice: str) -> type[Traits]:
+    """Those of a choice, or of a word that is none; AUTO has the settings of all that it may be."""
+    return METHODS.get(choice, METHODS[GENERAL])

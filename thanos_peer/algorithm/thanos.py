@@ -7,7 +7,9 @@ Invariants:
    does.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,7 +17,21 @@ from thanos_peer.algorithm.method import Method, Received, Sent, Setup, Smooth
 from thanos_peer.algorithm.regularizers import Regularizer, envelope_gradient
 from thanos_peer.algorithm.schedules import Parameters
 from thanos_peer.algorithm.stiefel import identity, infeasibility, norm, sym, transpose
+from thanos_peer.algorithm.traits import NO_SETTINGS
 from thanos_peer.block import Matrix
+
+AUTOMATIC: Mapping[str, Any] = {
+    "beta": "auto",
+    "step": {"rule": "bb", "first": "auto"},
+    "smoothing": {"rule": "decreasing"},
+    "max_rounds": 3000,
+    "tolerance": 1e-4,
+}
+OF_THE_PAPER: Mapping[str, Any] = {
+    "beta": 1.0,
+    "step": {"rule": "bb", "first": 0.1},
+    "smoothing": {"rule": "decreasing", "sigma0": 1.0, "exponent": 1 / 3},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +57,10 @@ class Thanos(Method[ThanosState]):
 
     state_type = ThanosState
     smooths = True
+    has_parameters = True
     settings = frozenset({"beta", "step", "smoothing"})
+    first_settings: ClassVar[Mapping[str, Any]] = AUTOMATIC
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": OF_THE_PAPER}
 
     def __init__(self, f: Smooth, g: Regularizer, d: int, parameters: Parameters, size: float = 1.0) -> None:
         self._f, self._g, self._d, self._parameters, self._size = f, g, d, parameters, size
@@ -95,6 +114,10 @@ class Destiny(Thanos):
 
     is_for_smooth = True
     settings = frozenset({"beta", "step"})
+    first_settings: ClassVar[Mapping[str, Any]] = {
+        key: value for key, value in AUTOMATIC.items() if key != "smoothing"
+    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = NO_SETTINGS
 
 
 def descent_direction(X: Matrix, G: Matrix, beta: float) -> Matrix:

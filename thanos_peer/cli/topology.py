@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from thanos_peer.algorithm.leading import Leading
-from thanos_peer.algorithm.methods import CHOICES, METHODS, SUMMING
+from thanos_peer.algorithm.methods import AUTO, CHOICES, METHODS, PRESETS
 from thanos_peer.algorithm.regularizers import REGULARIZERS
 from thanos_peer.cli.ids import check_id
 from thanos_peer.cli.numbers import FiniteFloat
@@ -18,11 +17,19 @@ from thanos_peer.plots import draw_topology
 from thanos_peer.preparation import outline
 from thanos_peer.problem import build, proven_parameters
 from thanos_peer.topology import Topology, families, load, parse
-from thanos_peer.topology.prediction import OF_A_GAP, cheaper_method, digits_of, largest_n_for_gram, typical_sums
+from thanos_peer.topology.prediction import (
+    OF_A_GAP,
+    cheaper_method,
+    crossing,
+    digits_of,
+    outlook_of,
+    suits,
+    sums_of_start,
+)
 from thanos_peer.topology.render import Draft, render
 from thanos_peer.topology.sections import MOST_PEERS
 from thanos_peer.topology.sockets import socket_mistakes
-from thanos_peer.topology.variants import OF_PRESETS, suits, with_method
+from thanos_peer.topology.variants import with_method
 
 
 @click.group("topology")
@@ -90,7 +97,7 @@ def _read_options(context: click.Context, parameter: click.Parameter, lines: tup
     show_default=True,
     help="auto: the exact answer, by gram or proximal, whichever sends less.",
 )
-@click.option("--preset", type=click.Choice(list(OF_PRESETS)), help="thanos: the paper's constants, by name.")
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="thanos: the paper's constants, by name.")
 @click.option(
     "--sigma", type=FiniteFloat(min=0, min_open=True), help="thanos: a constant sigma.  [default: k^(-1/3)]"
 )
@@ -161,8 +168,8 @@ def check_command(file: Path, agent: int | None) -> None:
     for label, text in facts(topology).items():
         click.echo(f"{label:24}{text}")
     is_whole = topology.problem.data.kind == "synthetic" or all(peer.data for peer in topology.peers)
-    is_thanos = "beta" in METHODS[topology.method].settings
-    if agent is None and is_whole and is_thanos and not topology.problem.own_code():  # which is not run here
+    has_condition = METHODS[topology.method].has_parameters
+    if agent is None and is_whole and has_condition and not topology.problem.own_code():  # which is not run here
         click.echo(f"{'Condition 1 asks for':24}{theory(topology)}")
 
 
@@ -215,7 +222,7 @@ def _precision(topology: Topology) -> dict[str, str]:
     """What numbers that are rounded on their way leave of the accuracy."""
     if topology.algorithm.exchange == "float64":
         return {}
-    if topology.method in SUMMING:
+    if not METHODS[topology.method].mixes:
         return {
             "float32": f"changes nothing: {topology.method} sends whole numbers and doubles, and is as accurate"
         }
@@ -225,7 +232,7 @@ def _precision(topology: Topology) -> dict[str, str]:
 
 
 def predictions(topology: Topology) -> dict[str, str]:
-    """What each method that suits the file sends in all its phases, and up to which n gram is the cheaper way."""
+    """What each method that suits the file sends in all its phases, and where the cheapest exact one changes."""
     lines = {
         f"{name} sends": _sent_by(with_method(topology, name)) + " (used by this file)" * (name == topology.method)
         for name in METHODS
@@ -233,12 +240,13 @@ def predictions(topology: Topology) -> dict[str, str]:
     }
     if topology.problem.objective is not None:
         return lines
-    problem, algorithm = topology.problem, with_method(topology, "auto").algorithm
+    problem, algorithm = topology.problem, with_method(topology, AUTO).algorithm
     digits = digits_of(algorithm)
-    to_end, to_gap = (largest_n_for_gram(problem, algorithm, each) for each in (digits, min(digits, OF_A_GAP)))
+    to_end, to_gap = (crossing(problem, algorithm, each) for each in (digits, min(digits, OF_A_GAP)))
+    chosen = cheaper_method(problem, algorithm, digits)
     return lines | {
-        "gram sends less": f"than proximal up to n = {to_end} (up to n = {to_gap} if a gap of 1e-8 is enough) "
-        f'with p = {problem.p}; method = "auto" takes {cheaper_method(problem, algorithm, digits)}'
+        f"{to_end.few} sends less": f"than {to_end.many} up to n = {to_end.n} (up to n = {to_gap.n} if a gap of "
+        f'1e-8 is enough) with p = {problem.p}; method = "{AUTO}" takes {chosen}'
     }
 
 
@@ -249,18 +257,16 @@ def _sent_by(topology: Topology) -> str:
     plan, rounds_each = outline(topology), topology.graph.tree.rounds
     main = plan.phases[plan.main]
     expected = {phase.name: phase.most for phase in plan.phases}
-    basis = f"{main.payload(1):,} bytes a round"
-    is_typical = topology.method in SUMMING
-    if is_typical:
-        sums = typical_sums(topology.method, topology.problem, topology.algorithm, digits_of(topology.algorithm))
-        expected[main.name] = min(main.most, sums * rounds_each)
-        basis = f"typically {sums} sum{'s' * (sums > 1)}"
+    basis, method = f"{main.payload(1):,} bytes a round", METHODS[topology.method]
+    has_end = not (method.mixes and main.takes_all_rounds)
+    if (typical := method.expected(outlook_of(topology)) if has_end else None) is not None:
+        expected[main.name], basis = min(main.most, typical.rounds), typical.words
     if "leading" in expected:
-        start = Leading.typical_sums(topology.problem.n, topology.problem.p)
+        start = sums_of_start(topology.problem)
         expected["leading"] = min(expected["leading"], start * rounds_each)
         basis += f" after {start} sums that find the start"
     payload = sum(phase.payload(expected[phase.name]) for phase in plan.phases)
-    about = "" if is_typical else "at most "
+    about = "at most " if typical is None else ""
     return f"{about}{sum(expected.values()):,} rounds, {payload:,} bytes: {basis}"
 
 

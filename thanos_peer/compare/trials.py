@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from thanos_peer.algorithm.central import CENTRAL, SMOOTHING
-from thanos_peer.algorithm.methods import METHODS, SETTINGS
+from thanos_peer.algorithm.methods import GENERAL, METHODS, SETTINGS, traits_of
 from thanos_peer.errors import ConfigError, TopologyError
 from thanos_peer.topology import Topology, load
 
 Settings: TypeAlias = Mapping[str, Any]
-JUDGE = "proximal"  # suits every problem, so a file with it says what the problem and the start are
+JUDGE = GENERAL  # so a file with it says what the problem and the start are
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Trial:
     def smooths(self) -> bool:
         """Whether it minimises something smoother than the problem."""
         method = self.contender.method
-        known = METHODS.get(method, METHODS[JUDGE])  # "auto" takes an exact method
+        known = traits_of(method)  # "auto" takes an exact method
         smooths = method in SMOOTHING if self.contender.is_central else known.smooths
         return smooths and not self.topology.problem.is_smooth
 
@@ -180,7 +180,7 @@ def _has_setting(method: str, key: str, *, is_central: bool) -> bool:
         return True
     if is_central:
         return False
-    known = METHODS.get(method, METHODS[JUDGE])  # "auto" has the settings of both that it may be
+    known = traits_of(method)  # "auto" has the settings of both that it may be
     return name not in SETTINGS or name in known.settings
 
 

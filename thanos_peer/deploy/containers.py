@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 import tomlkit
 
 from thanos_peer import __version__
-from thanos_peer.algorithm.methods import needs_samples
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.block import AgentId
 from thanos_peer.deploy.enclosures import DIRECTORY
 from thanos_peer.errors import ConfigError
@@ -107,7 +107,7 @@ def _held(topology: Topology, agent: AgentId) -> int:
     """How many numbers a peer keeps of its samples at most: samples, or the Gram matrix if that is smaller."""
     problem, file = topology.problem, _file_here(topology, agent)
     count = None if file is None else _samples_in(file, problem.n)
-    if problem.objective is None and not needs_samples(topology.method):
+    if problem.objective is None and not METHODS[topology.method].needs_samples:
         return problem.n * (problem.n if count is None else min(problem.n, count))
     if count is None:
         raise ConfigError(

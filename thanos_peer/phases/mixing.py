@@ -13,7 +13,9 @@ from thanos_peer.phases.phase import (
     Form,
     Found,
     PhaseEnd,
+    Result,
     Said,
+    Together,
     WrongStateError,
     check_shapes,
     little_endian,
@@ -171,3 +173,7 @@ class Mixing:
             if not has_sound_numbers(self.method.send(state)):
                 raise WrongStateError("its state has numbers that no step leads to")
         return state
+
+    def together(self, phases: Sequence["Mixing"], ways: Together[Result]) -> Result:
+        """They mix."""
+        return ways.mixing(phases)

@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from thanos_peer.block import AgentId, Block, Matrix, bytes_each
+
+if TYPE_CHECKING:
+    from thanos_peer.phases.mixing import Mixing
+    from thanos_peer.phases.pooling import Pooling
 
 Arrays: TypeAlias = dict[str, Matrix | bytes]
 Form: TypeAlias = tuple[str, tuple[int, int]]  # the kind and the shape of what a block carries
@@ -33,7 +37,8 @@ class Found:
         count: How many samples there are at all agents together.
         mean: Of all samples, (n,).
         variance: Of each feature about it, (n,).
-        size: ||A||_2^2 of all samples, or a bound of it; before `overall` divides them.
+        size: ||A||_2^2 of all samples, or a bound of it; before `overall` divides them. Of objectives that are not
+            PCA, the sum of the bounds that they know of the Lipschitz constants of their gradients; 0 for none.
         overall: What all samples are divided by.
         start: Where the main phase begins, (n, p).
         agreed: What the main method's own preparation has found.
@@ -84,6 +89,20 @@ class Said(NamedTuple):
     form: Form
     eta: float = 0.0
     to: tuple[AgentId, ...] | None = None
+
+
+Result = TypeVar("Result")
+Outcome_co = TypeVar("Outcome_co", covariant=True)
+
+
+class Together(Protocol[Outcome_co]):
+    """What is done with one phase of all agents at once: one way for each kind of phase."""
+
+    def mixing(self, phases: "Sequence[Mixing]") -> Outcome_co:
+        """With a phase in which they mix."""
+
+    def summing(self, phases: "Sequence[Pooling]") -> Outcome_co:
+        """With one in which they sum."""
 
 
 class Phase(Protocol):
@@ -152,6 +171,9 @@ class Phase(Protocol):
 
     def restart(self, X: Matrix) -> Any:
         """Begin at this X."""
+
+    def together(self, phases: Sequence[Any], ways: Together[Result]) -> Result:
+        """Take the way of its kind, with this phase of all agents."""
 
 
 KEPT_BYTES = 32 * 2**20  # of blocks that may be asked for again

@@ -15,7 +15,9 @@ from thanos_peer.phases.phase import (
     Form,
     Found,
     PhaseEnd,
+    Result,
     Said,
+    Together,
     WrongStateError,
     check_shapes,
     little_endian,
@@ -252,6 +254,10 @@ class Pooling:
         begun = self.method.begin() if self.place.depth == 0 else None
         check_shapes(root, {} if begun is None else named_arrays(begun))
         return None if begun is None else type(begun)(**root)
+
+    def together(self, phases: Sequence["Pooling"], ways: Together[Result]) -> Result:
+        """They sum."""
+        return ways.summing(phases)
 
 
 def run_sums(phases: Sequence[Pooling], found: Found) -> Found:

@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 
 from thanos_peer.algorithm.method import Preparation, Setup
-from thanos_peer.algorithm.methods import MIXING, SUMMING, needs_samples
+from thanos_peer.algorithm.methods import METHODS, MIXING, SUMMING
 from thanos_peer.algorithm.objectives import Objective, SparsePCA
 from thanos_peer.algorithm.polynomial import distinct_eigenvalues
 from thanos_peer.algorithm.regularizers import Regularizer, Zero
 from thanos_peer.algorithm.ritz import leading_of
+from thanos_peer.algorithm.traits import Traits
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.phases import Found, Mixing, Phase, Plan, Pooling, run_sums
 from thanos_peer.preparation.own import Own
@@ -61,19 +62,19 @@ class Share:
         before = Scaling(self.own).phases()
         if not self.finds_start_itself:
             before += Start(self.own).phases()
-        if (preparation := getattr(MIXING.get(self._topology.method), "preparation", None)) is not None:
+        if self._method.mixes and (preparation := MIXING[self._topology.method].preparation) is not None:
             before.append(self._agreement_phase(preparation))
         return Plan((*before, self._main_phase(), *Verdict(self.own).phases()), len(before))
 
     @property
     def finds_start_itself(self) -> bool:
         """Whether the leading vectors are wanted, and follow from what the method sums anyway."""
-        return self._method_finds_start and isinstance(self._topology.algorithm.start, LeadingStart)
+        return self._method.finds_start and isinstance(self._topology.algorithm.start, LeadingStart)
 
     @property
-    def _method_finds_start(self) -> bool:
-        """Whether the leading vectors follow from what the method sums anyway."""
-        return getattr(SUMMING.get(self._topology.method), "finds_start", False)
+    def _method(self) -> type[Traits]:
+        """What differs with the method."""
+        return METHODS[self._topology.method]
 
     def _agreement_phase(self, preparation: type[Preparation]) -> Pooling:
         return Pooling(
@@ -86,43 +87,43 @@ class Share:
         )
 
     def _main_phase(self) -> Phase:
-        name = self._topology.method
-        if name in SUMMING:
-            method = SUMMING[name]
-            return Pooling(
-                name,
-                agent=self.own.agent,
-                graph=self._topology.graph,
-                layout=method.layout(*self._shape, is_pca=self.own.is_pca),
-                most=method.most(
-                    self._topology.max_rounds // self._topology.graph.tree.rounds,
-                    *self._shape,
-                    self._topology.algorithm.restarts,
-                ),
-                has_tolerance=True,
-                prepare=lambda found: method.make(self.prepare_main(found)),
-                conclude=self._find_pooled,
-                answer=self._pooled_answer,
-            )
+        return self._mixing_phase() if self._method.mixes else self._summing_phase()
+
+    def _summing_phase(self) -> Pooling:
+        topology, method = self._topology, SUMMING[self._topology.method]
+        return Pooling(
+            topology.method,
+            agent=self.own.agent,
+            graph=topology.graph,
+            layout=method.layout(*self._shape, is_pca=self.own.is_pca),
+            most=method.most(
+                topology.max_rounds // topology.graph.tree.rounds, *self._shape, topology.algorithm.restarts
+            ),
+            has_tolerance=True,
+            prepare=lambda found: method.make(self.prepare_main(found)),
+            conclude=self._find_pooled,
+            answer=self._pooled_answer,
+        )
+
+    def _mixing_phase(self) -> Mixing:
         return Mixing(
-            name,
+            self._topology.method,
             agent=self.own.agent,
             graph=self._topology.graph,
             shape=self._shape,
             most=self._topology.max_rounds,
             tolerance=self._topology.tolerance,
-            method=MIXING[name].make,
+            method=MIXING[self._topology.method].make,
             prepare=self.prepare_main,
             conclude=_keep_result,
-            advice=SHORTER if "step" in MIXING[name].settings else f"try {SCALED}",
+            advice=SHORTER if "step" in self._method.settings else f"try {SCALED}",
             itemsize=self._topology.itemsize,
         )
 
     def prepare_main(self, found: Found) -> Setup:
         """What is minimised, by which rules, and from where."""
         topology = self._topology
-        size = self.own.in_units(found, found.size)
-        start = start_of(topology) if found.start is None else found.start
+        size, start = self.own.in_units(found, found.size), self.own.start(found)
         f = self.own.objective(found)
         if topology.problem.own_code():  # what the verdict needs shall fail now, or not at all
             f.value(start)
@@ -134,7 +135,8 @@ class Share:
             d=self.own.d,
             start=start,
             parameters=lambda: parameters_of(topology, size),
-            size=size,
+            size=size if self.own.is_pca else None,
+            lipschitz=0.0 if self.own.is_pca else size or 0.0,
             measure=self._measure(found),
             bound=self.own.in_units(found, found.total),
             tolerance=topology.tolerance,
@@ -147,7 +149,7 @@ class Share:
             restart=lambda number: restart_of(topology, number),
             mixings=topology.algorithm.mixings,
             agents=(self.own.agent,),
-            samples=self.own.kept(found) if needs_samples(topology.method) else (),
+            samples=self.own.kept(found) if self._method.needs_samples else (),
             seed=seed_of(topology),
             divides=getattr(topology.problem.data, "overall", None) == "auto" and found.overall is None,
         )
@@ -166,7 +168,7 @@ class Share:
     def _pooled_answer(self, found: Found, word: Matrix | None) -> tuple[Matrix, Matrix]:
         method = SUMMING[self._topology.method]
         if word is None:
-            start = start_of(self._topology) if found.start is None else found.start
+            start = self.own.start(found)
             return start, start
         return method.answer(word, *self._shape)
 
@@ -176,7 +178,7 @@ class Share:
         residual = np.asarray(method.residual(word))
         starts = method.starts(word)
         found = replace(found, X=X, sparse=sparse, common=X, residual=residual, starts=starts, final={})
-        if self._method_finds_start:
+        if self._method.finds_start:
             size = method.size(word) * (1.0 if found.overall is None else found.overall**2)
             found = replace(found, size=size)
             if found.overall is None:
@@ -189,17 +191,28 @@ def pooled_findings(topology: Topology, shares: Sequence[Share]) -> Found:
     found = Found()
     plans = [share.plan() for share in shares]
     for phases in zip(*(plan.phases[: plan.main] for plan in plans), strict=True):
-        sums = [phase for phase in phases if isinstance(phase, Pooling)]
-        if sums:
-            found = run_sums(sums, found)
-        else:
-            pooled = SparsePCA.pooled([share.own.pca(found) for share in shares])
-            found = replace(found, start=pooled.leading(topology.problem.p))
+        found = phases[0].together(phases, _Pooled(topology, shares, found))
     if shares[0].finds_start_itself:
         gram = SparsePCA.pooled([share.own.pca(found) for share in shares]).whole_gram()
         start, values = leading_of(gram, start_of(topology))
         found = shares[0].own.divided(replace(found, start=start, values=values, size=values[0]), values[0])
     return found
+
+
+class _Pooled:
+    """What a phase finds, from all agents' samples: one that mixes is for the leading vectors of all of them."""
+
+    def __init__(self, topology: Topology, shares: Sequence[Share], found: Found) -> None:
+        self._topology, self._shares, self._found = topology, shares, found
+
+    def summing(self, phases: Sequence[Pooling]) -> Found:
+        """The sums themselves."""
+        return run_sums(phases, self._found)
+
+    def mixing(self, phases: Sequence[Mixing]) -> Found:  # noqa: ARG002
+        """What its rounds come near to."""
+        pooled = SparsePCA.pooled([share.own.pca(self._found) for share in self._shares])
+        return replace(self._found, start=pooled.leading(self._topology.problem.p))
 
 
 def outline(topology: Topology) -> Plan:

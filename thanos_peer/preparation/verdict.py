@@ -6,7 +6,7 @@ import numpy as np
 
 from thanos_peer.algorithm.faults import FEASIBLE, ROUNDING, parts_fault, range_fault
 from thanos_peer.algorithm.measures import certificate, weakest_component
-from thanos_peer.algorithm.methods import MIXING
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.algorithm.mixing import BLOW_UP
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.pooling import Pooled, Sum
@@ -17,7 +17,7 @@ from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
 from thanos_peer.phases import Found, Phase
 from thanos_peer.preparation.own import NOTHING_LEFT, Own, known
-from thanos_peer.rules import regularizer_of, start_of
+from thanos_peer.rules import regularizer_of
 from thanos_peer.topology.sections import FileData
 
 
@@ -30,7 +30,7 @@ class Verdict:
     @property
     def _is_mixed(self) -> bool:
         """Whether each agent has its own X, off the manifold by a little."""
-        return self._own.topology.method in MIXING
+        return METHODS[self._own.topology.method].mixes
 
     def phases(self) -> list[Phase]:
         """Those that the topology needs."""
@@ -83,7 +83,7 @@ class Verdict:
                 worth[-2:] = f.variance(), np.trace(f.captured(orthonormal_basis(known(found.sparse))))
             else:
                 worth[0] = f.value(nearest)
-                worth = np.concatenate([worth, f.gradient(start_of(self._own.topology)).ravel()])
+                worth = np.concatenate([worth, f.gradient(self._own.start(found)).ravel()])
             return np.concatenate([f.gradient(self._answer(found)).ravel(), worth])
 
         def fault(sums: Matrix) -> str | None:

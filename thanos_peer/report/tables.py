@@ -195,7 +195,7 @@ def _method(topology: Topology) -> str:
     """Its name, as it was asked for and as it was chosen, and beta where it has one."""
     asked, method, beta = topology.algorithm.method, topology.method, topology.algorithm.beta
     name = method if asked == method else f"{asked} ({method})"
-    has_beta = "beta" in METHODS[method].settings
+    has_beta = METHODS[method].has_parameters
     return f"{name}, beta = {beta if isinstance(beta, str) else f'{beta:g}'}" if has_beta else name
 
 

@@ -7,7 +7,7 @@ once, and adds for each agent in increasing order of neighbor, as `algorithm.mix
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +17,15 @@ from thanos_peer.algorithm.method import Method, Sent, Smooth, Term
 from thanos_peer.algorithm.mixing import divergence, has_sound_numbers
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.stiefel import norm
-from thanos_peer.block import Matrix
+from thanos_peer.block import Matrix, StopWord
 from thanos_peer.convergence import Convergence, of_findings, starts_of
-from thanos_peer.phases import Found, Mixing, PhaseEnd, Pooling, named_arrays
+from thanos_peer.phases import Found, Mixing, Phase, PhaseEnd, Pooling, named_arrays
 from thanos_peer.problem import Instance
+from thanos_peer.protocol.stop import next_word
 from thanos_peer.topology import Topology
 from thanos_peer.topology.graph import Graph
 
-_NEVER = np.iinfo(np.int64).max
+SILENT = StopWord()
 _Answers: TypeAlias = tuple[
     int, tuple[Matrix, Matrix], dict[str, Matrix]
 ]  # the round, X and sparse X, arrays by name
@@ -96,7 +97,7 @@ class _MixingRun:
         self._order = np.argsort([-degree for degree in graph.degrees], kind="stable")
         self._place = np.argsort(self._order)
         self._slots = _slots_of(graph, self._order, self._place)
-        self._phase, self._exchange, self._diameter = phases[0], topology.algorithm.exchange, graph.diameter
+        self._phase, self._exchange, self._graph = phases[0], topology.algorithm.exchange, graph
         self._began, self.r = began, 0
         setups = [phases[i].prepare(found[i]) for i in self._order]
         stacked = replace(
@@ -110,18 +111,21 @@ class _MixingRun:
         with np.errstate(over="ignore", invalid="ignore"):  # caught next
             self._state = self._method.start(stacked.start)
         self._check(self._state, self._method.send(self._state).eta)
-        self._streak = np.zeros(len(setups), dtype=np.int64)
-        self._after = np.full(len(setups), _NEVER)
+        self._words = [SILENT] * len(setups)  # in order of id
 
     @property
     def is_over(self) -> bool:
         """Whether this round is the last."""
-        return bool((np.minimum(self._after, self._began + self._phase.most) <= self._began + self.r).all())
+        return self.r >= self._phase.most or self._ends_by(self._began + self.r)
 
     @property
     def is_agreed(self) -> bool:
         """Whether the agents agreed to stop."""
-        return bool((self._after <= self._began + self._phase.most).all())
+        return self._ends_by(self._began + self._phase.most)
+
+    def _ends_by(self, k: int) -> bool:
+        """Whether all know that round k, or one before it, is the last."""
+        return all(word.after is not None and word.after <= k for word in self._words)
 
     @property
     def arrays(self) -> dict[str, Matrix]:
@@ -158,16 +162,15 @@ class _MixingRun:
             raise divergence(int(self._order[at]), self._began + self.r, there, float(eta[at]), self._phase.advice)
 
     def _speak_of_stopping(self, is_calm: NDArray[np.bool_]) -> None:
-        """`protocol.stop.next_word` for all at once."""
-        least, after = np.full_like(self._streak, _NEVER), np.full_like(self._after, _NEVER)
-        for slot in self._slots:
-            count = slot.neighbor.size
-            np.minimum(least[:count], self._streak[slot.neighbor], out=least[:count])
-            np.minimum(after[:count], self._after[slot.neighbor], out=after[:count])
-        self._streak = np.where(is_calm, np.minimum(1 + least, self._diameter + 1), 0)
-        now = self._began + self.r
-        announced = np.where(self._streak > self._diameter, now + self._diameter + 1, _NEVER)
-        self._after = np.minimum(after, announced)
+        """Agent by agent, as it does itself; there is nothing to say while none is calm."""
+        if not is_calm.any() and all(word == SILENT for word in self._words):
+            return
+        words, calm = self._words, is_calm[self._place].tolist()
+        now, diameter = self._began + self.r, self._graph.diameter
+        self._words = [
+            next_word((words[j] for j, _ in row), is_calm=calm[i], k=now, diameter=diameter)
+            for i, row in enumerate(self._graph.mixing)
+        ]
 
     def conclude(self, phases: Sequence[Mixing], found: Sequence[Found]) -> list[Found]:
         """What each agent knows after it."""
@@ -235,6 +238,22 @@ class _PoolingRun:
         return [replace(each, **changed) for each in found]
 
 
+class _Runs(NamedTuple):
+    """A phase of all agents at once, by its kind."""
+
+    topology: Topology
+    found: Sequence[Found]
+    began: int
+
+    def mixing(self, phases: Sequence[Mixing]) -> "_MixingRun | _PoolingRun":
+        """Round after round."""
+        return _MixingRun(self.topology, phases, self.found, self.began)
+
+    def summing(self, phases: Sequence[Pooling]) -> "_MixingRun | _PoolingRun":
+        """Sum after sum."""
+        return _PoolingRun(phases, self.found)
+
+
 class StackedNetwork:
     """All agents of a topology, phase by phase."""
 
@@ -249,12 +268,10 @@ class StackedNetwork:
         self._run = self._enter(0)
         self._settle()
 
-    def _enter(self, index: int) -> _MixingRun | _PoolingRun:
+    def _enter(self, index: int) -> "_MixingRun | _PoolingRun":
         phases = self._phases[index]
-        mixing = [phase for phase in phases if isinstance(phase, Mixing)]
-        if mixing:
-            return _MixingRun(self._topology, mixing, self._found, self._began)
-        return _PoolingRun([phase for phase in phases if isinstance(phase, Pooling)], self._found)
+        first: Phase = phases[0]
+        return first.together(phases, _Runs(self._topology, self._found, self._began))
 
     def _settle(self) -> None:
         """Go on to the next phase where one is over."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from thanos_peer.algorithm.methods import METHODS, MIXING, SETTINGS, SUMMING
+from thanos_peer.algorithm.methods import AUTO, GENERAL, METHODS, PRESETS, SETTINGS, traits_of
 from thanos_peer.algorithm.regularizers import is_smooth
 from thanos_peer.block import AgentId
 from thanos_peer.errors import Mistake
@@ -146,7 +146,9 @@ def mixing_mistakes(graph: Graph) -> Iterator[Mistake]:
 def rounds_mistakes(algorithm: Values, d: int, edges: Sequence[Sequence[int]]) -> Iterator[Mistake]:
     """A method by sums takes whole sums."""
     rounds, method = algorithm.get("max_rounds"), algorithm.get("method")
-    if rounds is None or rounds >= d or method not in ("auto", *SUMMING):  # no sum takes more rounds than d
+    if (
+        rounds is None or rounds >= d or method is None or traits_of(method).mixes
+    ):  # no sum takes more rounds than d
         return
     needed = Graph.of(d, edges, None).tree.rounds
     if rounds < needed:
@@ -172,32 +174,32 @@ def problem_mistakes(problem: Values) -> Iterator[Mistake]:
 
 def method_mistakes(problem: Values, algorithm: Values, given: Collection[str]) -> Iterator[Mistake]:
     """Some methods are for smooth problems; some need to know how to smooth; some starts need the data."""
-    regularizer, method = problem.get("regularizer", "none"), algorithm.get("method", "auto")
-    known = METHODS.get("proximal" if method == "auto" else method)
-    settings: Collection[str] = () if known is None else known.settings
-    if known is not None and known.is_for_smooth and not is_smooth(regularizer):
+    regularizer, method = problem.get("regularizer", "none"), algorithm.get("method", AUTO)
+    known, preset = traits_of(method), algorithm.get("preset")
+    if known.is_for_smooth and not is_smooth(regularizer):
         allowed = f'must be another with regularizer = "{regularizer}": {method} is for problems without'
         yield Mistake("algorithm.method", allowed, method)
-    if algorithm.get("preset") is not None and "method" in algorithm and method != "thanos":
-        allowed = f'is for method = "thanos": leave it out when method = "{method}"'
-        yield Mistake("algorithm.preset", allowed, algorithm["preset"])
+    if preset is not None and "method" in algorithm and preset not in known.presets:
+        named = " or ".join(f'"{name}"' for name in PRESETS[preset])
+        allowed = f'is for method = {named}: leave it out when method = "{method}"'
+        yield Mistake("algorithm.preset", allowed, preset)
     for key in SETTINGS:
-        if "method" in algorithm and key in given and key in algorithm and key not in settings:
+        if "method" in algorithm and key in given and key in algorithm and key not in known.settings:
             yield Mistake(f"algorithm.{key}", f'leave it out when method = "{method}"', has_value=False)
-    if "smoothing" in settings and "preset" in algorithm and algorithm.get("smoothing", "unsound") is None:
+    if "smoothing" in known.settings and "preset" in algorithm and algorithm.get("smoothing", "unsound") is None:
         allowed = (
             'is missing: rule = "constant" with sigma, or rule = "decreasing" with sigma0 and exponent; or set '
             'algorithm.preset = "paper", which stands for the paper\'s beta, step and smoothing'
         )
         yield Mistake("algorithm.smoothing", allowed, has_value=False)
-    if known is not None and known.is_for_pca and problem.get("objective") is not None:
+    if known.is_for_pca and problem.get("objective") is not None:
         others = ", ".join(sorted(each for each, of in METHODS.items() if not of.is_for_pca))
         allowed = f"must be one of {others} with an objective of your own: {method} is for sparse PCA"
         yield Mistake("algorithm.method", allowed, method)
-    if known is not None and (n := problem.get("n", 0)) > (most := known.largest_n):
+    if (n := problem.get("n", 0)) > (most := known.largest_n):
         allowed = (
-            f'must be "proximal", "auto" or another with n = {n}: {method} is for n up to {most}, as one of its '
-            "messages holds n(n+1)/2 numbers and would exceed 64 MiB"
+            f'must be "{GENERAL}", "{AUTO}" or another with n = {n}: {method} is for n up to {most}, as one of '
+            "its messages holds n(n+1)/2 numbers and would exceed 64 MiB"
         )
         yield Mistake("algorithm.method", allowed, method)
     if _kind(algorithm.get("start")) == "svd":
@@ -212,8 +214,7 @@ def own_code_mistakes(problem: Values, algorithm: Values, given: Collection[str]
     if objective is not None:
         for key, value in _meant_for_pca(problem.get("data") or {}, algorithm, given):
             yield Mistake(key, "is for sparse PCA: leave it out with an objective of your own", value)
-        method = algorithm.get("method")
-        if "step" not in given and method in MIXING and "step" in MIXING[method].settings:
+        if "step" not in given and "step" in traits_of(algorithm.get("method", AUTO)).settings:
             allowed = 'is missing: with an objective of your own, rule = "bb" with first or "constant" with eta'
             yield Mistake("algorithm.step", allowed, has_value=False)
         kind = _kind(algorithm.get("start"))

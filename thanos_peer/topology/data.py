@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from thanos_peer.algorithm.methods import needs_samples
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import DataFileError, Mistake
 from thanos_peer.samples import Moments, check_same_features, named, open_table, read_moments, read_rows
@@ -81,7 +81,7 @@ def moments_of(topology: Topology, agent: AgentId) -> Moments:
     """What the file of a peer amounts to."""
     path = topology.data_file(agent)
     with named(f"{path} of peer {agent}"):
-        return read_moments(path, n=topology.problem.n, keeps_rows=needs_samples(topology.method))
+        return read_moments(path, n=topology.problem.n, keeps_rows=METHODS[topology.method].needs_samples)
 
 
 def read_start(path: Path, *, n: int, p: int) -> Matrix:

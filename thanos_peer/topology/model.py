@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from thanos_peer.algorithm.methods import METHODS, MIXING
+from thanos_peer.algorithm.methods import AUTO, METHODS
 from thanos_peer.block import AgentId
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology import prediction
@@ -105,7 +105,7 @@ class Topology:
     @property
     def method(self) -> str:
         """The method by name; "auto" is the exact one that sends less, by what is typical."""
-        if self.algorithm.method != "auto":
+        if self.algorithm.method != AUTO:
             return self.algorithm.method
         return prediction.cheaper_method(self.problem, self.algorithm, prediction.digits_of(self.algorithm))
 
@@ -114,8 +114,9 @@ class Topology:
         """Below which residual the network is done; 0 for never."""
         if self.algorithm.tolerance is not None:
             return self.algorithm.tolerance
-        tolerance = METHODS[self.method].default_tolerance
-        return max(tolerance, self.least_tolerance) if tolerance and self.method in MIXING else tolerance
+        method = METHODS[self.method]
+        is_rounded = method.mixes and method.default_tolerance > 0
+        return max(method.default_tolerance, self.least_tolerance) if is_rounded else method.default_tolerance
 
     @property
     def max_rounds(self) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import tomlkit
 
-from thanos_peer.algorithm.methods import METHODS
+from thanos_peer.algorithm.methods import UNNAMED, traits_of
 from thanos_peer.algorithm.regularizers import REGULARIZERS, is_smooth
 from thanos_peer.topology.graph import Edge
 
@@ -34,7 +34,7 @@ class Draft:
     regularizer_options: Mapping[str, Any] = field(default_factory=dict)
     samples: int = 320
     seed: int = 1
-    method: str = "thanos"
+    method: str = UNNAMED
     preset: str | None = None
     sigma: float | None = None
     max_rounds: int | None = None
@@ -69,7 +69,7 @@ def render(draft: Draft) -> str:
         _line('scale = "unit"', 'A / ||A||_2; or "raw"'),
         "",
         "[algorithm]",
-        *(_lines_of_thanos(draft) if "beta" in _settings(draft) else _lines_of_method(draft)),
+        *(_lines_of_parameters(draft) if traits_of(draft.method).has_parameters else _lines_of_method(draft)),
     ]
     for i in range(draft.d):
         address = f"tcp://{draft.host}:{draft.first_port + i}"
@@ -77,18 +77,12 @@ def render(draft: Draft) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _settings(draft: Draft) -> frozenset[str]:
-    """What the method reads of the algorithm's section; nothing of its own for "auto"."""
-    known = METHODS.get(draft.method)
-    return frozenset() if known is None else known.settings
-
-
-def _lines_of_thanos(draft: Draft) -> list[str]:
+def _lines_of_parameters(draft: Draft) -> list[str]:
     tolerance = 1e-6 if draft.tolerance is None else draft.tolerance
     is_named = draft.preset is not None
     beta = _line("beta = 1.0", "penalty that keeps X near the manifold")
     step = _line('step = { rule = "bb", first = 0.1 }', 'Barzilai-Borwein; or { rule = "constant", eta = 0.1 }')
-    smooths = "smoothing" in _settings(draft) and not (is_named and draft.sigma is None)
+    smooths = "smoothing" in traits_of(draft.method).settings and not (is_named and draft.sigma is None)
     return [
         _line(f'method = "{draft.method}"', 'or "destiny", for regularizer = "none"; "auto" for the exact answer'),
         *(_preset(draft) if is_named else [beta]),

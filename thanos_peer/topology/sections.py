@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from thanos_peer.algorithm.methods import CHOICES
+from thanos_peer.algorithm.methods import CHOICES, UNNAMED
 from thanos_peer.algorithm.regularizers import REGULARIZERS, is_smooth
 from thanos_peer.algorithm.schedules import SMALLEST_SIGMA
 from thanos_peer.samples import LARGEST_SIDE
@@ -242,7 +242,7 @@ def _check_method(name: str) -> str:
 class Algorithm(Section):
     """How the agents go about it, and when they stop."""
 
-    method: Annotated[str, AfterValidator(_check_method)] = "thanos"
+    method: Annotated[str, AfterValidator(_check_method)] = UNNAMED
     preset: Literal["paper"] | None = None
     beta: PositiveOrAuto = 1.0
     max_rounds: Annotated[int, Field(ge=1, le=2**53)] | None = None

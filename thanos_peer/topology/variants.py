@@ -5,29 +5,11 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from thanos_peer.algorithm.methods import METHODS, SETTINGS, SUMMING
+from thanos_peer.algorithm.methods import CHOICES, SETTINGS, UNNAMED, traits_of
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology.model import Topology
-from thanos_peer.topology.sections import Problem
 
 OF_ONE_METHOD = ("preset", *SETTINGS, "max_rounds", "tolerance")
-OF_THANOS: dict[str, Any] = {
-    "beta": "auto",
-    "step": {"rule": "bb", "first": "auto"},
-    "smoothing": {"rule": "decreasing"},
-    "max_rounds": 3000,
-    "tolerance": 1e-4,
-}
-
-OF_PRESETS: dict[str, dict[str, Any]] = {  # all of them of THANOS
-    "paper": {
-        "beta": 1.0,
-        "step": {"rule": "bb", "first": 0.1},
-        "smoothing": {"rule": "decreasing", "sigma0": 1.0, "exponent": 1 / 3},
-    },
-}
-
-
 OF_OWN_OBJECTIVES: dict[str, Any] = {"start": {"kind": "random", "seed": 1}}  # there are no leading vectors
 
 
@@ -38,37 +20,37 @@ def spell_out(raw: Mapping[str, Any]) -> dict[str, Any]:
         return dict(raw)
     is_own = isinstance(problem, Mapping) and problem.get("objective") is not None
     own = deepcopy(OF_OWN_OBJECTIVES) if is_own else {}
-    known = _by_preset(algorithm) if algorithm.get("method", "thanos") == "thanos" else {}
-    return {**raw, "algorithm": {**known, **own, **algorithm}}
+    return {**raw, "algorithm": {**_by_preset(algorithm), **own, **algorithm}}
 
 
 def _by_preset(algorithm: Mapping[str, Any]) -> dict[str, Any]:
-    """What the preset of a section stands for, if it names one."""
-    preset = algorithm.get("preset")
-    return deepcopy(OF_PRESETS.get(preset, {})) if isinstance(preset, str) else {}
+    """What the preset of a section stands for, if it names one of its method."""
+    method, preset = algorithm.get("method", UNNAMED), algorithm.get("preset")
+    if not (isinstance(method, str) and isinstance(preset, str)):
+        return {}
+    return deepcopy(dict(traits_of(method).presets.get(preset, {})))
 
 
 def settings_of(method: str) -> dict[str, Any]:
     """What a method is told where nothing else is said: what it would leave open."""
-    known = METHODS.get(method)
-    settings = () if known is None else known.settings
-    return {
-        key: value
-        for key, value in OF_THANOS.items()
-        if key in settings or ("beta" in settings and key in ("max_rounds", "tolerance"))
-    }
+    return deepcopy(dict(traits_of(method).first_settings))
 
 
 def set_method(raw: MutableMapping[str, Any], method: str) -> None:
     """Have a file name another method; the rest of its algorithm stays. Methods by sums share their settings."""
     algorithm = raw.get("algorithm")
-    if not isinstance(algorithm, MutableMapping) or (named := algorithm.get("method", "thanos")) == method:
+    if not isinstance(algorithm, MutableMapping) or (named := algorithm.get("method", UNNAMED)) == method:
         return
-    if not {named, method} <= {"auto", *SUMMING}:
+    if not _share_settings(named, method):
         for key in OF_ONE_METHOD:
             algorithm.pop(key, None)
         algorithm.update(settings_of(method))
     algorithm["method"] = method
+
+
+def _share_settings(*choices: str) -> bool:
+    """Whether all of them are methods that sum, or such a one is to be chosen."""
+    return all(choice in CHOICES and not traits_of(choice).mixes for choice in choices)
 
 
 def change_settings(raw: MutableMapping[str, Any], settings: Mapping[str, Any]) -> None:
@@ -94,14 +76,7 @@ def with_method(topology: Topology, method: str) -> Topology:
     if topology.method == method:
         return topology
     change: dict[str, Any] = {"method": method}
-    if not (method in ("auto", *SUMMING) and topology.method in SUMMING):
+    if not _share_settings(topology.method, method):
         change |= {"max_rounds": None, "tolerance": None, "restarts": 1} | settings_of(method)
     algorithm = topology.algorithm.model_copy(update=change)
     return replace(topology, content=topology.content.model_copy(update={"algorithm": algorithm}))
-
-
-def suits(problem: Problem, method: str) -> bool:
-    """Whether a method is for such problems, of some size."""
-    known = METHODS[method]
-    is_other = known.is_for_pca and problem.objective is not None
-    return not (is_other or (known.is_for_smooth and not problem.is_smooth))
