@@ -44,6 +44,10 @@ class HuberDualPCA:
         weights = 1 / np.maximum(np.linalg.norm(projected, axis=1, keepdims=True), self._delta)
         return self._samples.T @ (weights * projected) / len(self._samples)
 
+    def lipschitz(self) -> float:
+        """A bound for method "proximal": no second derivative of h exceeds 1 / delta."""
+        return np.linalg.norm(self._samples, 2) ** 2 / (len(self._samples) * self._delta)
+
 
 def planted_normals() -> np.ndarray:
     """The normals of the subspace that the samples are made from, (FEATURES, NORMALS)."""

@@ -54,6 +54,10 @@ class OwnObjective:
         """The Euclidean gradient of f at X, (n, p)."""
         return self._code.matrix("gradient", X)
 
+    def lipschitz(self) -> float:
+        """A bound of the Lipschitz constant of the gradient, as the class says; 0 if it says nothing."""
+        return self._code.size("lipschitz") if self._code.has("lipschitz") else 0.0
+
 
 class OwnRegularizer:
     """weight * r of the user's own class, which is made with the weight and the options."""
@@ -156,8 +160,15 @@ class _Code:
         """A finite number."""
         what = f"{self._name}.{method}"
         value: float = self._guarded(what, lambda: float(self._call(method, *arguments)))
-        if not math.isfinite(value) and self._is_sound(arguments[0]):
+        if not math.isfinite(value) and self._is_sound(arguments[0] if arguments else None):
             raise OwnCodeError(f"{what} returned {value}; must be finite")
+        return value
+
+    def size(self, method: str) -> float:
+        """A number that is not negative, and not too large for squares."""
+        value = self.number(method)
+        if not 0 <= value < LARGEST:
+            raise OwnCodeError(f"{self._name}.{method} returned {value:g}; must be >= 0 and below {LARGEST:.0e}")
         return value
 
     def matrix(self, method: str, X: Matrix, *arguments: float | Matrix) -> Matrix:

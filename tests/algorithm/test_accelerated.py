@@ -322,3 +322,18 @@ def test_the_residual_bounds_what_is_certified_of_the_answer(g, tolerance):
         X, _ = accelerated.answer(state)
         certified = certificate(X, f.gradient(X), g, f.lipschitz(), is_strict=True).relative
         assert certified <= max(1e-13, float(state.residual)) <= tolerance
+
+
+@pytest.mark.parametrize("share", [1.0, 1e-4])
+def test_a_bound_of_the_objective_begins_the_search_and_is_its_limit_unless_it_is_too_small(share):
+    rng = np.random.default_rng(3)
+    A, X, X0 = rng.standard_normal((50, 10)), random_point(10, 3, rng), random_point(10, 3, rng)
+    state, bound, steps = accelerated.start(X0), share * np.linalg.norm(A, 2) ** 2, []
+    while not accelerated.is_over(state, 1e-10):
+        R = A @ (state.Y - X)
+        state = accelerated.tell(state, A.T @ R, float((R**2).sum() / 2), Zero(), bound)
+        limit = bound + np.linalg.norm(sym(state.Y_before.T @ state.G_before), 2)
+        steps.append((float(state.L), limit))
+    assert steps[0][0] == pytest.approx(steps[0][1], rel=1e-15)
+    assert all(1.0001 * limit >= L for L, limit in steps) == (share == 1)
+    assert state.residual <= 1e-10

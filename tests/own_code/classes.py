@@ -26,6 +26,18 @@ class Quartic:
         return -self.samples.T @ (self.samples @ X) ** (self.power - 1)
 
 
+class Bounded(Quartic):
+    """A bound for X near the manifold, times a factor that may make it wrong."""
+
+    def __init__(self, samples, factor=1.0):
+        super().__init__(samples)
+        self.factor = factor
+
+    def lipschitz(self):
+        squares = (self.samples**2).sum(axis=1).max()
+        return self.factor * 3 * squares * np.linalg.norm(self.samples, 2) ** 2
+
+
 class Ridge:
     """weight * factor * ||X||^2 / 2."""
 

@@ -9,7 +9,9 @@ from cli.commands import call
 from own_code.classes import raw_with, write
 
 from thanos_peer.algorithm import reference
+from thanos_peer.algorithm.stiefel import polar
 from thanos_peer.errors import OwnCodeError
+from thanos_peer.preparation.own import Own
 from thanos_peer.problem import build, share_of
 from thanos_peer.rules import share_of_regularizer
 from thanos_peer.simulate import AgentNetwork, StackedNetwork
@@ -97,7 +99,7 @@ def test_a_gradient_whose_square_is_beyond_all_numbers_is_refused_in_one_line(tm
     raw["algorithm"] = {"method": "proximal"}
     topology = allowed(tmp_path, raw)
     with pytest.raises(OwnCodeError, match=r"mine:Huge.gradient returned numbers of 1e.140 or more"):
-        AgentNetwork(build(topology)).advance()
+        run_to_the_end(topology)
 
 
 @pytest.mark.parametrize("problem", [{}, {"regularizer": "mine:Ridge"}, {"objective": None}])
@@ -146,6 +148,57 @@ def test_the_exact_method_finds_what_a_solver_with_all_samples_finds(problem, tm
     assert best.is_precise
     assert instance.whole.value(X) == pytest.approx(instance.whole.value(best.X), abs=1e-12)
     assert ((X != 0) == (np.abs(best.X) > 1e-8)).all()
+
+
+def exactly(tmp_path, name, seed=1, **problem):
+    raw = raw_with(name, **problem)
+    raw["algorithm"] = {"method": "proximal", "start": {"kind": "random", "seed": seed}}
+    return allowed(tmp_path, raw)
+
+
+def run_to_the_end(topology):
+    network = AgentNetwork(build(topology))
+    while not network.is_done:
+        network.advance()
+    return network
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e-3, 0.0, 1e3], ids=["right", "far too small", "none", "too large"])
+def test_the_exact_method_begins_with_the_bounds_of_all_agents_and_mends_a_wrong_one(tmp_path, factor):
+    options = {"objective_options": {"factor": factor}} if factor else {}
+    topology = exactly(tmp_path, "mine:Bounded" if factor else "mine:Quartic", mu=0.01, **options)
+    network = run_to_the_end(topology)
+    instance, found = build(topology), network.agents[0].runner.found
+    own = [getattr(share.own.data, "lipschitz", lambda: 0.0)() for share in instance.shares]
+    assert (min(own) > 0) == (factor > 0)
+    assert float(found.size) == pytest.approx(sum(own), rel=1e-15)
+    assert network.rounds_by_phase["size"] == topology.graph.tree.rounds
+    first = instance.shares[0].prepare_main(found)
+    assert (first.size, first.lipschitz) == (None, float(found.size))  # residuals are in units of the gradient
+    assert network.has_converged
+    best = reference.solve(instance.whole.f, instance.whole_regularizer, instance.start, lipschitz=1.0)
+    assert instance.whole.value(network.X[0]) == pytest.approx(instance.whole.value(best.X), abs=1e-12)
+
+
+@pytest.mark.parametrize(("factor", "said"), [(-1.0, "must be >= 0"), (1e200, "below 1e.140")])
+def test_a_bound_that_cannot_be_one_is_refused_in_one_line(tmp_path, factor, said):
+    topology = exactly(tmp_path, "mine:Bounded", objective_options={"factor": factor})
+    with pytest.raises(OwnCodeError, match=rf"mine:Bounded.lipschitz returned .*{said}"):
+        run_to_the_end(topology)
+
+
+def test_all_evaluate_at_the_start_of_the_root_though_an_agent_computes_another(tmp_path, monkeypatch):
+    topology = exactly(tmp_path, "mine:Quartic", mu=0.01)
+    expected, start, root = run_to_the_end(topology), Own.start, topology.graph.tree.root
+
+    def rounded_otherwise(self, found):
+        X = start(self, found)
+        return X if found.start is not None or self.agent == root else polar(X + 1e-9)
+
+    monkeypatch.setattr(Own, "start", rounded_otherwise)
+    network = run_to_the_end(topology)
+    assert network.X.tobytes() == expected.X.tobytes()
+    assert network.k == expected.k
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,10 @@ Beside a steep g, L stays above a part of its slope: else eta g would be so larg
 What is left is measured in units of the problem (`units.py`): its unit of f, if no bound was given, is the
 largest gradient, at the start or here. L is none: it rises without end where (*) never holds, as for a gradient
 that is not that of f.
+
+With a bound B of the Lipschitz constant of the gradient of f, if the objective knows one, (*) holds for
+L = B + ||sym(Y'G)||_2, the curvature of f and that of the manifold. L begins there, falls as it does without, and
+rises no higher. Should (*) fail there, B was too small, and L rises as it does without.
 """
 
 from dataclasses import dataclass, replace
@@ -95,7 +99,7 @@ def start(X0: Matrix, lipschitz: float | None = None) -> AcceleratedState:
         X0: (n, p), with orthonormal columns; if they are not, the nearest such matrix is taken.
         lipschitz: A bound of the Lipschitz constant of the gradient of the whole f; None or 0 if none is known.
     """
-    X0 = X0 if infeasibility(X0) < 1e-14 else polar(X0)
+    X0 = on_manifold(X0)
     zero, one, p = _number(0.0), _number(1.0), X0.shape[1]
     return AcceleratedState(
         X=X0,
@@ -120,7 +124,12 @@ def start(X0: Matrix, lipschitz: float | None = None) -> AcceleratedState:
     )
 
 
-def tell(state: AcceleratedState, G: Matrix, value: float, g: Regularizer) -> AcceleratedState:
+def on_manifold(X0: Matrix) -> Matrix:
+    """The same, if its columns are orthonormal up to rounding, or the nearest such matrix."""
+    return X0 if infeasibility(X0) < 1e-14 else polar(X0)
+
+
+def tell(state: AcceleratedState, G: Matrix, value: float, g: Regularizer, bound: float = 0.0) -> AcceleratedState:
     """The next state, from what the agents found at state.Y.
 
     Args:
@@ -128,6 +137,7 @@ def tell(state: AcceleratedState, G: Matrix, value: float, g: Regularizer) -> Ac
         G: The sum of their gradients at state.Y, (n, p).
         value: The sum of their f_i(state.Y).
         g: The sum of their regularizers.
+        bound: Of the Lipschitz constant of the gradient of the whole f, as the objective knows it; 0 for none.
 
     Raises:
         ValueError: A sum is not finite.
@@ -136,11 +146,12 @@ def tell(state: AcceleratedState, G: Matrix, value: float, g: Regularizer) -> Ac
         raise ValueError("The sum of the gradients or of the values of f is not finite.")
     here = replace(state, iterations=_number(float(state.iterations) + 1))
     if state.iterations == 0:
-        here = replace(here, objective=_number(value + g.value(state.Y)), L=_number(_first_bound(state.Y, G, g)))
+        L = bound + _turning(state.Y, G) if bound > 0 else _first_bound(state.Y, G, g)
+        here = replace(here, objective=_number(value + g.value(state.Y)), L=_number(L))
         return _step(replace(here, gradient=_number(float(state.gradient) or float(norm(G)))), G, value, g)
     needed, L = _needed_bound(state, G, value), float(state.L)
     if needed > (1 + 1e-6) * L:
-        return _step(_back(here, needed), state.G_before, float(state.value_before), g)
+        return _step(_back(here, needed, bound), state.G_before, float(state.value_before), g)
     if np.isfinite(needed):
         least = max(float(state.shrink) * L, _FLATTEST * _turning(state.Y, G))
         here = replace(here, L=_number(min(L, max(2 * needed, least))))
@@ -199,11 +210,12 @@ def _needed_bound(state: AcceleratedState, G: Matrix, value: float) -> float:
     return -np.inf
 
 
-def _back(state: AcceleratedState, needed: float) -> AcceleratedState:
+def _back(state: AcceleratedState, needed: float, bound: float) -> AcceleratedState:
     """The state where the last step was taken, with an L that is large enough for it."""
     L = max(1.2 * float(state.L), 1.1 * needed)
-    if needed <= state.lipschitz:
-        L = min(L, float(state.lipschitz))
+    most = float(state.lipschitz) if bound == 0 else bound + _turning(state.Y_before, state.G_before)
+    if needed <= most:
+        L = min(L, most)
     shrink = _number(max(_SHRINK, float(np.sqrt(state.shrink))))
     return replace(state, X=state.X_before, Y=state.Y_before, t=state.t_before, L=_number(L), shrink=shrink)
 

@@ -66,6 +66,8 @@ class Setup:
         start: Where to begin, (..., n, p).
         parameters: Of THANOS.
         size: ||A||_2^2 of all samples, or a bound of it; None for objectives that are not PCA.
+        lipschitz: A bound of the Lipschitz constant of the whole gradient, where objectives that are not PCA know
+            one; else 0.
         bound: A number that no entry of a gradient on the manifold exceeds; None where that is not known.
         measure: What gradients are measured by, to be compared with a tolerance.
         tolerance: Below which residual the method is done.
@@ -92,6 +94,7 @@ class Setup:
     start: Matrix
     parameters: Callable[[], Parameters]
     size: float | None = None
+    lipschitz: float = 0.0
     bound: float | None = None
     measure: float = 1.0
     tolerance: float = 0.0

@@ -1,9 +1,9 @@
 """The exact method by exact sums: agents sum their gradients at one point, the root of the tree takes the step.
 
 The steps are those of `accelerated`. All agents evaluate where the root's word says, so all hold the same point,
-to the last bit, whatever processor each of them has. There are two exceptions, which differ by rounding where
-processors do: the first point, which each agent computes for itself, and the X of an answer that is not on the
-manifold because the root gave up, which each agent projects for itself.
+to the last bit, whatever processor each of them has; the first point is in the word of a phase before. The
+exception, which differs by rounding where processors do, is the X of an answer that is not on the manifold because
+the root gave up: each agent projects it for itself.
 """
 
 import math
@@ -18,12 +18,13 @@ from thanos_peer.algorithm.method import Setup
 from thanos_peer.algorithm.pooling import Layout
 from thanos_peer.algorithm.search import arrays_of
 from thanos_peer.algorithm.solving import GOES_ON, Solving, rank
+from thanos_peer.algorithm.traits import Iterations
 from thanos_peer.block import Matrix
 
-# Sums to a residual of 1e-10 with p = 4, for l1 with mu of at least so much and samples of norm 1; and in general.
-# Means of random problems, as benchmarks/typical_sums.py prints them.
-TYPICAL = ((0.15, 13), (0.085, 35), (0.06, 60), (0.035, 80), (0.012, 160), (0.003, 200), (1e-9, 370), (0.0, 2))
-TYPICAL_IN_GENERAL = 100
+TYPICAL = Iterations(
+    ((0.15, 13), (0.085, 35), (0.06, 60), (0.035, 80), (0.012, 160), (0.003, 200), (1e-9, 370), (0.0, 2)),
+    in_general=100,
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class ProximalState(AcceleratedState):
 class Proximal(Solving):
     """One iteration is one sum."""
 
+    shares_start = True
+
     def __init__(self, setup: Setup) -> None:
         self._setup, self._shape = setup, (setup.start.shape[0], setup.start.shape[1])
         self.bound = math.inf if setup.bound is None else 2 * setup.bound  # which is itself a rounded number
@@ -65,12 +68,8 @@ class Proximal(Solving):
 
     @staticmethod
     def typical_sums(p: int, mu: float | None, digits: int, restarts: int) -> int:
-        """What is to be reckoned with for a residual of so many digits; mu is that of l1 and samples of norm 1.
-
-        It grows as the square root of p does, and is the same whole number on every processor.
-        """
-        found = next((sums for least, sums in TYPICAL if mu is not None and mu >= least), TYPICAL_IN_GENERAL)
-        return restarts * max(1, math.isqrt((found * digits) ** 2 * p // 400))
+        """One for each iteration."""
+        return restarts * TYPICAL.expected(p, mu, digits)
 
     def numbers(self, word: Matrix | None) -> Matrix:
         """f_i and its gradient at the point that the root asks for."""
@@ -89,7 +88,8 @@ class Proximal(Solving):
     def decide(self, state: ProximalState, sums: Matrix) -> tuple[ProximalState, Matrix]:
         """One step; or the next start; or the best answer, when all starts are over or there is no time left."""
         setup = self._setup
-        told = accelerated.tell(state, sums[1:].reshape(self._shape), float(sums[0]), setup.whole)
+        G, value = sums[1:].reshape(self._shape), float(sums[0])
+        told = accelerated.tell(state, G, value, setup.whole, setup.lipschitz)
         state = replace(state, **arrays_of(told), sums=state.sums + 1)
         is_late = state.sums >= setup.most
         if not (accelerated.is_over(state, setup.tolerance) or is_late):

@@ -9,7 +9,7 @@ from thanos_peer.algorithm.faults import FEASIBLE, orthonormal_fault, range_faul
 from thanos_peer.algorithm.method import Setup
 from thanos_peer.algorithm.pooling import Layout, Pooled
 from thanos_peer.algorithm.stiefel import infeasibility, polar
-from thanos_peer.algorithm.traits import Traits
+from thanos_peer.algorithm.traits import Expected, Outlook, Traits
 from thanos_peer.block import Matrix
 
 GOES_ON = 0.0  # what the first number of a solving word says while it is not the last
@@ -54,6 +54,12 @@ class Solving(Traits, Pooled, Protocol):
             digits: Of the residual.
             restarts: From how many starts it searches.
         """
+
+    @classmethod
+    def expected(cls, outlook: Outlook) -> Expected:
+        """Whole sums."""
+        sums = cls.typical_sums(outlook.p, outlook.mu, outlook.digits, outlook.restarts)
+        return Expected(sums * outlook.rounds_of_sum, f"typically {sums} sum{'s' * (sums > 1)}")
 
     def is_last(self, word: Matrix) -> bool:
         """Whether it holds the answer."""

@@ -31,7 +31,8 @@ class Found:
         count: How many samples there are at all agents together.
         mean: Of all samples, (n,).
         variance: Of each feature about it, (n,).
-        size: ||A||_2^2 of all samples, or a bound of it; before `overall` divides them.
+        size: ||A||_2^2 of all samples, or a bound of it; before `overall` divides them. Of objectives that are not
+            PCA, the sum of the bounds that they know of the Lipschitz constants of their gradients; 0 for none.
         overall: What all samples are divided by.
         start: Where the main phase begins, (n, p).
         agreed: What the main method's own preparation has found.

@@ -10,6 +10,7 @@ from thanos_peer.algorithm.objectives import Objective, SparsePCA
 from thanos_peer.algorithm.pooling import Layout, Pooled
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.phases import Found, Pooling
+from thanos_peer.rules import start_of
 from thanos_peer.samples import Moments
 from thanos_peer.topology import Topology
 from thanos_peer.topology.sections import FileData
@@ -93,6 +94,10 @@ class Own:
         A = self.pca(found).A
         assert A is not None, "they are kept for such a method"  # noqa: S101
         return (A,)
+
+    def start(self, found: Found) -> Matrix:
+        """Where the main phase begins: as the network has found it, or as the file says."""
+        return start_of(self.topology) if found.start is None else found.start
 
     def moments(self) -> Moments:
         """What its file amounts to."""

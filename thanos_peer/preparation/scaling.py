@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from thanos_peer.algorithm.faults import range_fault
+from thanos_peer.algorithm.accelerated import on_manifold
+from thanos_peer.algorithm.faults import orthonormal_fault, range_fault
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.algorithm.pooling import Pooled, Sum
 from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
@@ -21,20 +23,41 @@ LARGEST = 1e150  # of ||A||_F^2: squares of gradients must be finite
 
 
 class Scaling:
-    """Phases `mean` and `spread`, where samples are to be centered or scaled, and `size`, where that is needed."""
+    """Phases `mean` and `spread`, where samples are to be centered or scaled, and `size`, where that is needed.
+
+    The word of `size` also has the root's start, where the method asks for that and no later phase finds another.
+    """
 
     def __init__(self, own: Own) -> None:
         self._own = own
 
     def phases(self) -> list[Phase]:
         """Those that the topology needs."""
-        n, phases = self._own.shape[0], list[Phase]()
+        (n, p), phases = self._own.shape, list[Phase]()
+        start = n * p if self._tells_start else 0
         if self._own.tells_sums:
             phases.append(self._own.sum("mean", n + 1, n + 1, self._mean_sum, _find_mean))
             phases.append(self._own.sum("spread", n, n, self._spread_sum, self._find_spread))
         if needs_size(self._own.topology):
-            phases.append(self._own.sum("size", 2, 2, self._size_sum, self._find_size))
+            phases.append(self._own.sum("size", 2, 2 + start, self._size_sum, self._find_size))
+        elif start:
+            phases.append(self._own.sum("size", 1, 1 + start, self._bound_sum, self._find_bound))
         return phases
+
+    @property
+    def _tells_start(self) -> bool:
+        is_found = isinstance(self._own.topology.algorithm.start, LeadingStart | DestinyStart)
+        return METHODS[self._own.topology.method].shares_start and not is_found
+
+    def _with_start(self, sums: Matrix) -> Matrix:
+        """At the root: a word of these numbers, and the start that all shall have."""
+        return np.concatenate([sums, on_manifold(self._own.start(Found())).ravel()]) if self._tells_start else sums
+
+    def _start_fault(self, numbers: Matrix) -> str | None:
+        return orthonormal_fault("the start", numbers.reshape(self._own.shape)) if numbers.size else None
+
+    def _take_start(self, found: Found, numbers: Matrix) -> Found:
+        return replace(found, start=numbers.reshape(self._own.shape)) if numbers.size else found
 
     def _mean_sum(self, found: Found) -> Pooled:  # noqa: ARG002
         """The count, and the sum of each feature; the root divides."""
@@ -83,19 +106,41 @@ class Scaling:
         f, n = self._own.pca(found), self._own.shape[0]
 
         def fault(word: Matrix) -> str | None:
-            size, total = word.tolist()
+            size, total = word[:2].tolist()
             least = range_fault("||A||_F^2", total, f.variance(), np.inf)
             return least or range_fault("the sum of all ||A_i||_2^2", size, total / n, total)
 
-        return Sum(lambda: np.array([f.lipschitz(), f.variance()]), sum_fault=fault, word_fault=fault)
+        return Sum(
+            lambda: np.array([f.lipschitz(), f.variance()]),
+            self._with_start,
+            sum_fault=fault,
+            word_fault=lambda word: fault(word) or self._start_fault(word[2:]),
+        )
 
-    def _find_size(self, found: Found, sums: Matrix) -> Found:
+    def _bound_sum(self, found: Found) -> Pooled:
+        """What an objective that is not PCA knows of its curvature, at least this agent's own."""
+        own = float(getattr(self._own.objective(found), "lipschitz", lambda: 0.0)())
+
+        def fault(word: Matrix) -> str | None:
+            return range_fault("the sum of all Lipschitz constants", float(word[0]), own, np.inf)
+
+        return Sum(
+            lambda: np.array([own]),
+            self._with_start,
+            sum_fault=fault,
+            word_fault=lambda word: fault(word) or self._start_fault(word[1:]),
+        )
+
+    def _find_bound(self, found: Found, word: Matrix) -> Found:
+        return replace(self._take_start(found, word[1:]), size=word[0])
+
+    def _find_size(self, found: Found, word: Matrix) -> Found:
         """The sum of all ||A_i||_2^2, a bound of ||A||_2^2, which the leading vectors replace by the thing itself.
 
         ||A||_F^2 does not depend on who has which samples, so that is what they are divided by where the leading
         vectors are not looked for. Before a search by DESTINY they are divided by the bound.
         """
-        size, total = sums
+        size, total = word[:2]
         if not size > 0:
             raise DataFileError(NOTHING_LEFT)
         if not total < LARGEST:
@@ -103,7 +148,8 @@ class Scaling:
                 f"all samples together are too large for double precision, ||A||_F^2 = {total:.1e}: scale the "
                 f"files of all peers down, so that it is below {LARGEST:.0e}"
             )
-        found, start = replace(found, size=size, total=total), self._own.topology.algorithm.start
+        found = replace(self._take_start(found, word[2:]), size=size, total=total)
+        start = self._own.topology.algorithm.start
         if isinstance(start, LeadingStart):
             return found
         return self._own.divided(found, size if isinstance(start, DestinyStart) else total)

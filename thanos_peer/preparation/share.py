@@ -123,8 +123,7 @@ class Share:
     def prepare_main(self, found: Found) -> Setup:
         """What is minimised, by which rules, and from where."""
         topology = self._topology
-        size = self.own.in_units(found, found.size)
-        start = start_of(topology) if found.start is None else found.start
+        size, start = self.own.in_units(found, found.size), self.own.start(found)
         f = self.own.objective(found)
         if topology.problem.own_code():  # what the verdict needs shall fail now, or not at all
             f.value(start)
@@ -136,7 +135,8 @@ class Share:
             d=self.own.d,
             start=start,
             parameters=lambda: parameters_of(topology, size),
-            size=size,
+            size=size if self.own.is_pca else None,
+            lipschitz=0.0 if self.own.is_pca else size or 0.0,
             measure=self._measure(found),
             bound=self.own.in_units(found, found.total),
             tolerance=topology.tolerance,
@@ -168,7 +168,7 @@ class Share:
     def _pooled_answer(self, found: Found, word: Matrix | None) -> tuple[Matrix, Matrix]:
         method = SUMMING[self._topology.method]
         if word is None:
-            start = start_of(self._topology) if found.start is None else found.start
+            start = self.own.start(found)
             return start, start
         return method.answer(word, *self._shape)
 

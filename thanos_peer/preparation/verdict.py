@@ -17,7 +17,7 @@ from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
 from thanos_peer.phases import Found, Phase
 from thanos_peer.preparation.own import NOTHING_LEFT, Own, known
-from thanos_peer.rules import regularizer_of, start_of
+from thanos_peer.rules import regularizer_of
 from thanos_peer.topology.sections import FileData
 
 
@@ -83,7 +83,7 @@ class Verdict:
                 worth[-2:] = f.variance(), np.trace(f.captured(orthonormal_basis(known(found.sparse))))
             else:
                 worth[0] = f.value(nearest)
-                worth = np.concatenate([worth, f.gradient(start_of(self._own.topology)).ravel()])
+                worth = np.concatenate([worth, f.gradient(self._own.start(found)).ravel()])
             return np.concatenate([f.gradient(self._answer(found)).ravel(), worth])
 
         def fault(sums: Matrix) -> str | None:
