@@ -1,5 +1,7 @@
 """How many sums the phase `leading` and the method `proximal` take: what predictions and `auto` reckon with.
 
+And how many iterations `proximal-tracking` takes, each of as many rounds as its graph needs.
+
 python benchmarks/typical_sums.py [--seed 1]
 
 Sums are exact, so their number is the same on every graph and for every split of the samples: one agent that has
@@ -16,9 +18,10 @@ import numpy as np
 from random_problems import SAMPLES, draw
 
 from thanos_peer.algorithm.leading import Leading
-from thanos_peer.algorithm.method import Setup
+from thanos_peer.algorithm.method import Sent, Setup, Term
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.proximal import Proximal
+from thanos_peer.algorithm.proximal_tracking import Agreement, ProximalTracking
 from thanos_peer.algorithm.regularizers import L1, L21, Regularizer
 from thanos_peer.algorithm.schedules import Parameters
 from thanos_peer.algorithm.stiefel import random_point
@@ -67,19 +70,51 @@ def sums_of_proximal(f: SparsePCA, g: Regularizer, start: Matrix) -> tuple[int, 
     return reached + 1, len(values)
 
 
+class Alone:
+    """What an agent without neighbors hears: itself."""
+
+    def __init__(self, sent: Sent) -> None:
+        self._sent = sent
+
+    def mix(self, term: Term) -> Matrix:
+        """As it is."""
+        return np.asarray(term(*self._sent))
+
+    def mismatch(self, X: Matrix) -> Matrix:
+        """None."""
+        return np.zeros(X.shape[:-2])
+
+    def largest_eta(self) -> Matrix:
+        """Its own."""
+        return self._sent.eta
+
+
+def iterations_of_tracking(f: SparsePCA, g: Regularizer, start: Matrix) -> int:
+    """How many to the tolerance."""
+    setup = Setup(f=f, g=g, whole=g, d=1, start=start, parameters=_none, size=1.0, bound=f.variance())
+    agreement = Agreement(setup)
+    method = ProximalTracking(replace(setup, agreed=agreement.decide(None, agreement.numbers(None))[1]))
+    state, k = method.start(start), 0
+    while state.residual > TOLERANCE and k < MOST:
+        state, k = method.step(k, state, Alone(method.send(state))), k + 1
+    return k
+
+
 def _none() -> Parameters:
     raise AssertionError("these are of THANOS")
 
 
 def measured(seed: int) -> Iterator[tuple[float, ...]]:
-    """n, p, mu, whether it is l1; sums of leading, of proximal to the gap, and of proximal to the tolerance."""
+    """n, p, mu, whether it is l1 and noise; sums of leading, of proximal to gap and tolerance; iterations."""
     for n, p in SHAPES:
         for index in range(len(KINDS) + 1):
             f = SparsePCA(drawn(seed, index, n, p))
             leading, start = sums_of_leading(f, p)
             for mu in WEIGHTS:
                 for g in (L1(mu), L21(mu)):
-                    yield n, p, mu, isinstance(g, L1), leading, *sums_of_proximal(f, g, start)
+                    tracking = iterations_of_tracking(f, g, start)
+                    is_noise = index == len(KINDS)
+                    yield n, p, mu, isinstance(g, L1), is_noise, leading, *sums_of_proximal(f, g, start), tracking
 
 
 def means(rows: Matrix) -> str:
@@ -92,17 +127,19 @@ def means(rows: Matrix) -> str:
 def main(seed: int) -> None:
     """Print means of each number of sums, by weight and by shape."""
     rows = np.array(list(measured(seed)))
-    n, p, mu, is_l1 = rows[:, :4].T
-    scaled = rows[:, 5:] * np.sqrt(4 / p)[:, None]
-    click.echo(
-        "| mu | l1: to a gap of 1e-8 | to 1e-10 | l2,1: to a gap of 1e-8 | to 1e-10 |\n|---|---|---|---|---|"
-    )
+    n, p, mu, is_l1, is_noise = rows[:, :5].T
+    scaled = rows[:, 6:] * np.sqrt(4 / p)[:, None]
+    each_of = "to a gap of 1e-8 | to 1e-10 | tracking to 1e-10"
+    click.echo(f"| mu | l1: {each_of} | l2,1: {each_of} |\n|---|---|---|---|---|---|---|")
     for each in WEIGHTS:
         shown = (means(scaled[(mu == each) & (is_l1 == kind)]) for kind in (1, 0))
         click.echo(f"| {each} | {' | '.join(shown)} |")
-    click.echo("\n| n | p | leading | proximal to a gap of 1e-8 | proximal to 1e-10 |\n|---|---|---|---|---|")
+    numbers = "leading | proximal to a gap of 1e-8 | to 1e-10 | tracking to 1e-10"
+    click.echo(f"\n| n | p | leading, noise | {numbers} |\n|---|---|---|---|---|---|---|")
     for shape in SHAPES:
-        click.echo(f"| {shape[0]} | {shape[1]} | {means(rows[(n == shape[0]) & (p == shape[1]), 4:])} |")
+        here = (n == shape[0]) & (p == shape[1])
+        noise = means(rows[here & (is_noise == 1), 5:6])
+        click.echo(f"| {shape[0]} | {shape[1]} | {noise} | {means(rows[here, 5:])} |")
 
 
 if __name__ == "__main__":

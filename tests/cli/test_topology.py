@@ -143,14 +143,18 @@ def test_check_says_what_each_method_that_suits_the_file_sends_in_all_its_phases
     facts = facts_of(new("path", "-d", 4, "--samples", 40))
     size = 3 * 2 * (264 + 8)  # over three edges: two whole numbers up, a word down
     steps, gram = 3 * (13 * 16 + 15 * 8), 3 * (21 * 16 + (15 + 21) * 8)
-    assert facts["proximal sends"] == (f"{4 * 25:,} rounds, {size + 24 * steps:,} bytes: typically 24 sums")
+    steps, start = 24 * steps, 3 * 12 * 8  # which the word has, too
+    assert facts["proximal sends"] == (f"{4 * 25:,} rounds, {size + start + steps:,} bytes: typically 24 sums")
     assert facts["gram sends"] == f"8 rounds, {size + gram:,} bytes: typically 1 sum"
     each = 6 * 2 * 6 * 2 * 8  # X and D both ways
     assert facts["thanos sends"] == (
         f"at most 3,000 rounds, {3000 * each:,} bytes: {each:,} bytes a round (used by this file)"
     )
     assert [label for label, said in facts.items() if "used by this file" in said] == ["thanos sends"]
-    assert facts["proximal-tracking sends"].startswith("at most 100,008 rounds, ")
+    tracking, agreement = 37 * 3 + 7, 3 * (13 * 264 + (14 + 4 * 4) * 8)  # a stop takes twice the diameter and one
+    assert facts["proximal-tracking sends"] == (
+        f"{8 + tracking} rounds, {size + agreement + tracking * each:,} bytes: typically 37 iterations of 3 rounds"
+    )
     assert {f"{name} sends" for name in (*SUMMING, *MIXING) if name != "destiny"} <= set(facts)
     assert "destiny sends" not in facts  # it is for problems without a regularizer
 
@@ -158,7 +162,7 @@ def test_check_says_what_each_method_that_suits_the_file_sends_in_all_its_phases
 def test_check_reckons_with_the_sums_for_the_start_which_gram_does_not_need(new):
     file = new("path", "-d", 3, "--n", 40, "--method", "auto")
     facts = facts_of(file)
-    assert facts["proximal sends"].endswith(": typically 7 sums after 15 sums that find the start")
+    assert facts["proximal sends"].endswith(": typically 7 sums after 21 sums that find the start")
     assert facts["gram sends"].endswith(": typically 1 sum (used by this file)")
     network = StackedNetwork(build(load(file)))
     while not network.is_done:

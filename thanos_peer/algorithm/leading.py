@@ -17,7 +17,9 @@ from thanos_peer.algorithm.ritz import TIE, leading_vectors
 from thanos_peer.algorithm.stiefel import sym
 from thanos_peer.block import Matrix
 
-TYPICAL = 15  # sums: a mean of random problems with n of 100 and more, as benchmarks/typical_sums.py prints it
+# Sums, as benchmarks/typical_sums.py prints them: a mean of random problems with n of 100 and more; and of noise,
+# whose leading eigenvalues are close, the cube of sums per n/p.
+TYPICAL, CUBE_OF_NOISE = 15, 800
 ENOUGH = 1e-12  # of the largest eigenvalue: what is left is hardly more than rounding
 
 
@@ -56,9 +58,12 @@ class Leading:
         return -(-n // p) + 1
 
     @classmethod
-    def typical_sums(cls, n: int, p: int) -> int:
-        """What is to be reckoned with."""
-        return min(cls.most(n, p), TYPICAL)
+    def typical_sums(cls, n: int, p: int, *, is_noise: bool) -> int:
+        """What is to be reckoned with, the same whole number on every processor; of samples that are noise."""
+        most = cls.most(n, p)
+        if not is_noise:
+            return min(most, TYPICAL)
+        return next((sums for sums in range(1, most) if sums**3 * p >= CUBE_OF_NOISE * n), most)
 
     def numbers(self, word: Matrix | None) -> Matrix:
         """A_iA_i'Q."""

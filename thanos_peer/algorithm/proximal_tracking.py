@@ -31,12 +31,19 @@ from thanos_peer.algorithm.pooling import Layout, Sum
 from thanos_peer.algorithm.regularizers import slope
 from thanos_peer.algorithm.stiefel import infeasibility, inner, norm, polar, sym, transpose
 from thanos_peer.algorithm.tangent import tangent_step
+from thanos_peer.algorithm.traits import Expected, Iterations, Outlook
 from thanos_peer.block import Matrix
 
 SHRINK = 6.0  # times M/low: how much T rounds shrink disagreement; four times as much after each alarm
 LEVELS = 4  # of alarm
 WATCH = 100  # iterations between two looks of the guard
 SHORTEST = 1 / 8  # of the step that agents begin with
+ALIKE = 4.0  # about M/low where agents have similar samples
+
+TYPICAL = Iterations(
+    ((0.15, 19), (0.085, 59), (0.06, 107), (0.035, 136), (0.012, 208), (0.003, 245), (1e-9, 456), (0.0, 2)),
+    in_general=130,
+)
 
 
 class Agreement(Sum):
@@ -171,6 +178,14 @@ class ProximalTracking(Method[TrackingState]):
     def make(cls, setup: Setup) -> "ProximalTracking":
         """For agents that have found this."""
         return cls(setup)
+
+    @classmethod
+    def expected(cls, outlook: Outlook) -> Expected:
+        """T rounds for each iteration, where agents have similar samples; and those in which they stop."""
+        iterations = TYPICAL.expected(outlook.p, outlook.mu, outlook.digits)
+        T = max(1, len(best_polynomial(outlook.spectrum(), SHRINK * min(ALIKE, outlook.d))))
+        rounds = iterations * T + 2 * outlook.diameter + 1
+        return Expected(rounds, f"typically {iterations} iterations of {T} round{'s' * (T > 1)}")
 
     def start(self, X: Matrix) -> TrackingState:
         """The first tangent step: all trackers are the mean gradient."""

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from thanos_peer.algorithm.leading import Leading
 from thanos_peer.algorithm.methods import AUTO, CHOICES, METHODS, PRESETS
 from thanos_peer.algorithm.regularizers import REGULARIZERS
 from thanos_peer.cli.ids import check_id
@@ -18,7 +17,15 @@ from thanos_peer.plots import draw_topology
 from thanos_peer.preparation import outline
 from thanos_peer.problem import build, proven_parameters
 from thanos_peer.topology import Topology, families, load, parse
-from thanos_peer.topology.prediction import OF_A_GAP, cheaper_method, crossing, digits_of, suits, typical_sums
+from thanos_peer.topology.prediction import (
+    OF_A_GAP,
+    cheaper_method,
+    crossing,
+    digits_of,
+    outlook_of,
+    suits,
+    sums_of_start,
+)
 from thanos_peer.topology.render import Draft, render
 from thanos_peer.topology.sections import MOST_PEERS
 from thanos_peer.topology.variants import with_method
@@ -246,18 +253,16 @@ def _sent_by(topology: Topology) -> str:
     plan, rounds_each = outline(topology), topology.graph.tree.rounds
     main = plan.phases[plan.main]
     expected = {phase.name: phase.most for phase in plan.phases}
-    basis = f"{main.payload(1):,} bytes a round"
-    is_typical = not METHODS[topology.method].mixes
-    if is_typical:
-        sums = typical_sums(topology.method, topology.problem, topology.algorithm, digits_of(topology.algorithm))
-        expected[main.name] = min(main.most, sums * rounds_each)
-        basis = f"typically {sums} sum{'s' * (sums > 1)}"
+    basis, method = f"{main.payload(1):,} bytes a round", METHODS[topology.method]
+    has_end = not (method.mixes and main.takes_all_rounds)
+    if (typical := method.expected(outlook_of(topology)) if has_end else None) is not None:
+        expected[main.name], basis = min(main.most, typical.rounds), typical.words
     if "leading" in expected:
-        start = Leading.typical_sums(topology.problem.n, topology.problem.p)
+        start = sums_of_start(topology.problem)
         expected["leading"] = min(expected["leading"], start * rounds_each)
         basis += f" after {start} sums that find the start"
     payload = sum(phase.payload(expected[phase.name]) for phase in plan.phases)
-    about = "" if is_typical else "at most "
+    about = "at most " if typical is None else ""
     return f"{about}{sum(expected.values()):,} rounds, {payload:,} bytes: {basis}"
 
 

@@ -1,16 +1,21 @@
-"""What the methods by sums are going to send: `auto` goes by it, and `topology check` prints it.
+"""What methods are going to send: `auto` goes by it for those by sums, and `topology check` prints it.
 
 Whole numbers alone, and comparisons of numbers that stand in the file: all peers come to the same.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from thanos_peer.algorithm.leading import Leading
 from thanos_peer.algorithm.methods import METHODS, SUMMING
+from thanos_peer.algorithm.polynomial import distinct_eigenvalues
 from thanos_peer.algorithm.regularizers import REGULARIZERS
 from thanos_peer.algorithm.solving import Solving
+from thanos_peer.algorithm.traits import Outlook
 from thanos_peer.samples import LARGEST_SIDE
 from thanos_peer.topology.sections import Algorithm, LeadingStart, Problem, SyntheticData
+
+if TYPE_CHECKING:
+    from thanos_peer.topology.model import Topology
 
 MOST_DIGITS = 16
 OF_A_GAP = 5  # digits of the residual with which the objective is within 1e-8: the gap is about its square
@@ -25,17 +30,29 @@ def suits(problem: Problem, method: str) -> bool:
 
 def typical_sums(name: str, problem: Problem, algorithm: Algorithm, digits: int) -> int:
     """How many sums the method typically takes to a residual of so many digits, without those before it."""
-    data = problem.data
+    return SUMMING[name].typical_sums(problem.p, known_weight(problem), digits, algorithm.restarts)
+
+
+def known_weight(problem: Problem) -> float | None:
+    """The weight of l1, where samples have 2-norm 1; None elsewhere."""
+    data, kind = problem.data, REGULARIZERS.get(problem.regularizer)
     is_unit = data.scale == "unit" if isinstance(data, SyntheticData) else data.overall == "auto"
-    kind = REGULARIZERS.get(problem.regularizer)
     is_known = is_unit and problem.objective is None and kind is not None and kind.has_typical_sums
-    mu = (problem.mu or 0.0) if is_known else None
-    return SUMMING[name].typical_sums(problem.p, mu, digits, algorithm.restarts)
+    return (problem.mu or 0.0) if is_known else None
+
+
+def sums_of_start(problem: Problem) -> int:
+    """How many sums the phase `leading` typically takes."""
+    return Leading.typical_sums(problem.n, problem.p, is_noise=isinstance(problem.data, SyntheticData))
 
 
 def digits_of(algorithm: Algorithm) -> int:
     """How many digits of the residual a method by sums is asked for."""
-    tolerance = Solving.default_tolerance if algorithm.tolerance is None else algorithm.tolerance
+    return digits_to(Solving.default_tolerance if algorithm.tolerance is None else algorithm.tolerance)
+
+
+def digits_to(tolerance: float) -> int:
+    """How many digits of the residual there are at a tolerance."""
     return next((digits for digits in range(1, MOST_DIGITS) if tolerance >= float(f"1e-{digits}")), MOST_DIGITS)
 
 
@@ -46,7 +63,21 @@ def typical_payload(name: str, problem: Problem, algorithm: Algorithm, digits: i
     own = layout.payload(typical_sums(name, problem, algorithm, digits))
     if SUMMING[name].finds_start or not isinstance(algorithm.start, LeadingStart):
         return own
-    return own + Leading.layout(n, p).payload(Leading.typical_sums(n, p))
+    return own + Leading.layout(n, p).payload(sums_of_start(problem))
+
+
+def outlook_of(topology: "Topology") -> Outlook:
+    """What is known of a run before it begins."""
+    return Outlook(
+        p=topology.problem.p,
+        mu=known_weight(topology.problem),
+        digits=digits_to(topology.tolerance),
+        restarts=topology.algorithm.restarts,
+        d=topology.d,
+        rounds_of_sum=topology.graph.tree.rounds,
+        diameter=topology.graph.diameter,
+        spectrum=lambda: distinct_eigenvalues(topology.graph.matrix()),
+    )
 
 
 def cheaper_method(problem: Problem, algorithm: Algorithm, digits: int) -> str:
