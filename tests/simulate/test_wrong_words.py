@@ -146,6 +146,19 @@ def test_so_does_one_about_the_start_of_destiny(instances, where, value, fault):
         lie(instances("proximal", start), "rotation", WORD, word_with(where, value), at=2)
 
 
+@pytest.mark.parametrize(
+    ("where", "value", "fault"),
+    [
+        (0, -1.0, r"the sum of all .* is -1, not from"),
+        (slice(2, None), 0.0, "the start is 1.41 away from orthonormal"),
+    ],
+)
+def test_so_does_one_that_tells_the_start(instances, where, value, fault):
+    start = {"kind": "random", "seed": 1}
+    with pytest.raises(RemoteProtocolError, match=f"neighbor 0, .* in phase size cannot be: {fault}"):
+        lie(instances("proximal", start), "size", WORD, word_with(where, value))
+
+
 SUMS = [
     ("gram", "mean", 0, -(1 << 1080), "the number of samples is "),
     ("gram", "size", 0, -(1 << 2000), r"the sum of all \|\|A_i\|\|_2\^2 is "),
