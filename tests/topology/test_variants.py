@@ -13,9 +13,16 @@ def test_methods_by_sums_share_their_settings(other):
     assert raw["algorithm"] == {"method": other, "restarts": 20, "max_rounds": 900}
 
 
-def test_a_method_of_another_kind_has_its_own_settings():
-    raw = {"algorithm": {"method": "gram", "restarts": 20, "exchange": "float32"}}
+@pytest.mark.parametrize("named", ["gram", "unknown"])
+def test_a_method_of_another_kind_has_its_own_settings(named):
+    raw = {"algorithm": {"method": named, "restarts": 20, "exchange": "float32"}}
     set_method(raw, "thanos")
     assert "restarts" not in raw["algorithm"]
     assert raw["algorithm"]["exchange"] == "float32"
     assert raw["algorithm"]["smoothing"] == {"rule": "decreasing"}
+
+
+def test_a_file_with_an_unknown_method_has_nothing_to_share():
+    raw = {"algorithm": {"method": "unknown", "beta": 1.0, "max_rounds": 9}}
+    set_method(raw, "gram")
+    assert raw["algorithm"] == {"method": "gram"}

@@ -5,7 +5,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from thanos_peer.algorithm.methods import SETTINGS, UNNAMED, traits_of
+from thanos_peer.algorithm.methods import CHOICES, SETTINGS, UNNAMED, traits_of
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology.model import Topology
 
@@ -49,8 +49,8 @@ def set_method(raw: MutableMapping[str, Any], method: str) -> None:
 
 
 def _share_settings(*choices: str) -> bool:
-    """Whether all of them sum."""
-    return not any(traits_of(choice).mixes for choice in choices)
+    """Whether all of them are methods that sum, or such a one is to be chosen."""
+    return all(choice in CHOICES and not traits_of(choice).mixes for choice in choices)
 
 
 def change_settings(raw: MutableMapping[str, Any], settings: Mapping[str, Any]) -> None:
