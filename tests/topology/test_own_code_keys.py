@@ -83,7 +83,7 @@ def test_the_exact_method_needs_to_know_nothing_of_an_objective_of_ones_own(meth
     raw["algorithm"] = {"method": method, "start": {"kind": "random", "seed": 1}}
     topology = make_topology(raw)
     assert topology.method == "proximal"
-    assert [phase.name for phase in outline(topology).phases] == ["proximal"]
+    assert [phase.name for phase in outline(topology).phases] == ["size", "proximal"]
 
 
 @pytest.mark.parametrize(

@@ -162,13 +162,14 @@ class _MixingRun:
             raise divergence(int(self._order[at]), self._began + self.r, there, float(eta[at]), self._phase.advice)
 
     def _speak_of_stopping(self, is_calm: NDArray[np.bool_]) -> None:
-        """Agent by agent, as it does itself; there is nothing to say while none is calm."""
-        if not is_calm.any() and all(word == SILENT for word in self._words):
-            return
+        """Agent by agent, as each does itself; one that is not calm says nothing while no end is announced."""
         words, calm = self._words, is_calm[self._place].tolist()
         now, diameter = self._began + self.r, self._graph.diameter
+        is_announced = any(word.after is not None for word in words)
         self._words = [
             next_word((words[j] for j, _ in row), is_calm=calm[i], k=now, diameter=diameter)
+            if calm[i] or is_announced
+            else SILENT
             for i, row in enumerate(self._graph.mixing)
         ]
 
