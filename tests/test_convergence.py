@@ -67,6 +67,11 @@ def judged(
             {"residual": 3e-5, "is_below": False, "is_shared": False},
             f"residual 3.0e-05 within tolerance 0.0001, but the peers' own rule not met after 3000 rounds; {MORE}",
         ),
+        (
+            {"residual": 3e-5, "is_below": False, "method": "gram"},
+            "residual 3.0e-05 within tolerance 0.0001, but the peers' own rule not met after 3000 rounds; "
+            + STUCK,
+        ),
         ({"residual": None, "is_below": False}, f"tolerance 0.0001 not reached after 3000 rounds; {MORE}"),
         (
             {"residual": 9e-5, "weakest": 1e-6, "method": "proximal"},

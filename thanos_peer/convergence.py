@@ -31,7 +31,10 @@ def judge(
     starts: int | None = None,
     is_shared: bool = True,
 ) -> Convergence:
-    """What may be said of an answer: the certificate decides, and not the rule by which the method stops.
+    """What may be said of an answer.
+
+    Of a method that mixes the certificate decides, and not the rule by which it stops. One that sums looks at
+    values as well, and knows where a gradient is none.
 
     Args:
         topology: What was asked for.
@@ -87,7 +90,7 @@ def _objection(
         return f"{tolerance} not reached {after}; {advice}"
     if residual > topology.tolerance:
         return f"residual {residual:.1e} above {tolerance} {after}; {advice}"
-    if not (is_below_tolerance or is_shared):
+    if not (is_below_tolerance or (is_shared and topology.method in MIXING)):
         return f"residual {residual:.1e} within {tolerance}, but the peers' own rule not met {after}; {advice}"
     if residual > most:
         return f"residual {residual:.1e} above what the weakest component is worth, {most:.1e}; {advice}"
