@@ -196,7 +196,9 @@ class ProximalTracking(Method[TrackingState]):
     def expected(cls, outlook: Outlook) -> Expected:
         """T rounds for each iteration, where agents have similar samples; and those in which they stop."""
         iterations = TYPICAL.expected(outlook.p, outlook.mu, outlook.digits)
-        T = max(1, len(best_polynomial(outlook.spectrum(), SHRINK * min(ALIKE, outlook.d))))
+        spectrum = outlook.spectrum()
+        roots, times = best_polynomial(spectrum, _shrink(spectrum, min(ALIKE, outlook.d)))
+        T = max(1, times * len(roots))
         rounds = iterations * T + 2 * outlook.diameter + 1
         return Expected(rounds, f"typically {iterations} iterations of {T} round{'s' * (T > 1)}")
 
