@@ -18,7 +18,7 @@ LONGEST = {  # seconds
     "lose_disk": 2.0,
     "fail_disk": 2.0,
 }
-KINDS_AT = ["kill", "kill", "stop", "stop", "freeze", "cut", "duplicate", "lose_disk", "fail_disk"]
+KINDS_AT = [*["kill", "stop"] * 4, "freeze", "cut", "duplicate", "lose_disk", "fail_disk"]
 AGAIN = ["lose_disk"] * 6  # in an epoch that some peers do not know yet
 LATEST = {  # seconds after what is waited for
     MIDWAY: 0.1,
@@ -31,9 +31,8 @@ LATEST = {  # seconds after what is waited for
     "while staying": 4.0,
 }
 LEADS_TO = {  # what would hardly come about by itself
-    "while saving": [("lose_disk", LAST_ROUND)],
     "while proving": [("kill", "while staying"), ("stop", "while staying")],
-    "while staying": [("lose_disk", LAST_ROUND), ("kill", "while saving")],
+    "while staying": [("kill", "while saving")],
     "while lost": [("lose_disk", MIDWAY), ("lose_disk", LAST_ROUND)],
     NEW_EPOCH: [("lose_disk", MIDWAY), ("lose_disk", MIDWAY), ("lose_disk", LAST_ROUND), ("cut", NEW_EPOCH)],
 }
@@ -41,13 +40,15 @@ LEADS_TO = {  # what would hardly come about by itself
 
 def faults_of(rng: random.Random, graph: Graph) -> list[Fault]:
     """What happens in one schedule."""
+    if rng.random() < 0.25:
+        return rng.choice(SCENES)(rng, graph)
     span = rng.choice([0.5, 2.0, 6.0])
     faults = [_fault(rng, rng.choice(KINDS), graph, span) for _ in range(rng.randint(0, 4))]
     if rng.random() < 0.2:
         faults.append(_fault(rng, "lose_disk", graph, span))
     if rng.random() < 0.6:
         faults += _faults_in_a_life(rng, graph)
-    if rng.random() < 0.2:
+    if rng.random() < 0.25:
         faults += rng.choice(SCENES)(rng, graph)
     return faults
 
@@ -78,7 +79,7 @@ def _faults_in_a_life(rng: random.Random, graph: Graph) -> list[Fault]:
     """Some that wait until a peer has come to some point of its life; most happen to that peer."""
     of, faults = rng.randrange(len(graph.neighbors)), []
     for _ in range(rng.randint(1, 3)):
-        when = rng.choice(list(LATEST))
+        when = rng.choice([*LATEST, NEW_EPOCH, "while proving"])
         leading = LEADS_TO.get(when, [])
         kinds = KINDS_AT + (AGAIN if when == NEW_EPOCH else [])
         whats = [*rng.sample(leading, rng.randint(0, len(leading))), (rng.choice(kinds), when)]
@@ -121,7 +122,7 @@ def _epoch_begun_twice(rng: random.Random, graph: Graph) -> list[Fault]:
     if not between:
         return []
     i = rng.choice(between)
-    again, away = rng.uniform(0.3, 1.0), rng.uniform(0.1, 1.0)
+    again, away = rng.uniform(0.3, 2.0), rng.uniform(0.1, 1.0)
     return [
         Fault(0.0, "lose_disk", (i,), 0.1, 0.0, when=MIDWAY, of=i),
         Fault(0.0, "cut", (i,), again + away, 0.0, ((i, b),), NEW_EPOCH, i),
@@ -137,4 +138,25 @@ def _strangers(rng: random.Random, graph: Graph) -> tuple[int, int]:
     return rng.choice(pairs) if pairs else (0, 1)
 
 
-SCENES = [_epoch_while_proving, _long_duplicate, _epoch_begun_twice]
+def _disk_fails_at_the_end(rng: random.Random, graph: Graph) -> list[Fault]:
+    """The last checkpoint cannot be written, or the result."""
+    i, when = rng.randrange(len(graph.neighbors)), rng.choice(["while saving", "while staying"])
+    return [Fault(0.0, "fail_disk", (i,), rng.uniform(0.5, 2.0), 0.0, when=when, of=i)]
+
+
+def _end_while_lost(rng: random.Random, graph: Graph) -> list[Fault]:
+    """A peer that has lost its disk is told to stop, or killed, before it has begun an epoch."""
+    i = rng.randrange(len(graph.neighbors))
+    return [
+        Fault(0.0, "lose_disk", (i,), rng.uniform(0.0, 0.5), 0.0, when=MIDWAY, of=i),
+        Fault(0.0, rng.choice(["kill", "stop"]), (i,), 0.0, 0.9, when="while lost", of=i),
+    ]
+
+
+SCENES = [
+    *[_epoch_while_proving] * 4,
+    *[_long_duplicate] * 2,
+    *[_epoch_begun_twice] * 4,
+    _disk_fails_at_the_end,
+    _end_while_lost,
+]

@@ -10,7 +10,7 @@ from thanos_peer.phases import PhaseRunner
 from thanos_peer.problem import Instance
 from thanos_peer.protocol.stages import Stage
 
-ENOUGH = 8  # rounds, after which the first ones cannot be said again by most
+ENOUGH = 14  # rounds, after which most peers cannot say the first ones again
 OUTPUTS = 2  # outputs: a kill at the very moment that a stage begins comes after so many of them, at the most
 MIDWAY, NEAR_END, LAST_ROUND = "midway", "near the end", "in the last round"
 NEW_EPOCH = "in a new epoch"

@@ -47,6 +47,7 @@ NETWORKS = [  # family, size, method, rounds and tolerance, how numbers are sent
     ("star", 5, "gram", (None, None), "float64", False),
     *(("path", 3, name, (20, 0.3) if METHODS[name].mixes else (None, None), "float64", True) for name in METHODS),
 ]
+UNPREPARED = 4  # the first of them, where each start of an epoch has an X of its own
 BATCH = 200
 
 
@@ -80,7 +81,7 @@ def world_of(seed: int, *, keeps_log: bool = False) -> FaultyWorld:
     # So that what is lost with a disk cannot always be made up, and a peer must wait for a slow disk.
     saving.INTERVAL = rng.choice([0.02, 0.02, 0.1, 1.0])
     phase.KEPT_BYTES = rng.choice([1, 2**25])
-    instance, data, bits = instance_of(rng.randrange(len(NETWORKS)))
+    instance, data, bits = instance_of(rng.randrange(rng.choice([UNPREPARED, len(NETWORKS)])))
     return FaultyWorld(
         instance,
         data,

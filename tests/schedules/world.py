@@ -44,10 +44,11 @@ from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import Topology
 
 CONNECTS = 0.05  # seconds until two hosts that can reach each other are connected
+APART = 20.0  # seconds without a connection, after which a neighbor that is done may be given up
 LATE = 3.0  # seconds, at the most, by which some messages are overtaken
 SILENCE = 4.0  # seconds until a connection that nothing comes through is given up: `SILENCE_MS` of links.py
 NOTIFIES = 5.0  # seconds in which a peer that is finished tries to reach its neighbors: `PATIENCE` of notify.py
-DUPLICATE = 12.0  # seconds after which a duplicate that reaches the address of its peer must have ended
+DUPLICATE = 16.0  # seconds after which a duplicate that reaches the address of its peer must have ended
 OPERATOR = 20.0  # seconds until an operator starts a peer again that has said that this may be needed
 LIVELY = 300.0  # seconds after the last fault in which every peer must be done, or have said why it cannot be
 
@@ -150,6 +151,7 @@ class World:
         self.counts: Counter[str] = Counter()
         self._calm_from = 0.0  # when the last fault is over
         self.begins_again = False  # whether a disk is lost
+        self._was_apart = False  # whether a peer was given up, as those near it may have told others
         for node in self.nodes:
             self._at(self._rng.uniform(0, 0.2), lambda node=node: self._start(node))
 
@@ -325,7 +327,7 @@ class World:
     def _tick(self, process: Process) -> None:
         if not process.is_alive:
             return
-        pause = process.session.seconds_to_tick * self._rng.uniform(1.0, 1.2)
+        pause = process.session.seconds_to_tick * self._rng.uniform(1.0, 4.0)  # the host is busy
         self._at(max(self.now + pause, process.frozen_until), lambda: self._tick(process))
         if self.now >= process.frozen_until:
             if process.frames:
@@ -565,13 +567,22 @@ class World:
     def _check_leaving(self, process: Process) -> None:
         """A peer that leaves knows that all have their results, in its own epoch.
 
-        Or a peer that has lost its state cuts it off from the others: then it says so, and keeps its state.
+        Or a peer that has lost its state cuts it off from the others, or one that was away for long: then it says
+        so, and keeps its state.
         """
-        if not process.session.is_everybody_done and any(node.has_said_over for node in self.nodes):
+        is_cut_off = any(node.has_said_over for node in self.nodes) or self._has_given_up(process)
+        if not process.session.is_everybody_done and is_cut_off:
             return
         for other in self.nodes:
             if not other.has_lost_run and (other.result is None or other.result[0] != process.agent.epoch):
                 raise WrongError(f"peer {process.node.id} leaves before peer {other.id} is done")
+
+    def _has_given_up(self, process: Process) -> bool:
+        """Whether a peer has not been connected to a neighbor for so long that it may give it up."""
+        here = [process, *(node.process for node in self.nodes if node.process is not None)]
+        links = (each.link for one in here for each in one.session.talk.neighbors.values())
+        self._was_apart |= any(not link.is_up and self.now - link.since >= APART for link in links)
+        return self._was_apart
 
     def _check_results(self) -> None:
         nodes = [node for node in self.nodes if not node.has_lost_run]
