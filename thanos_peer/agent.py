@@ -205,7 +205,7 @@ class Agent:
 
     def has_used(self, neighbor: AgentId) -> bool:
         """Whether it has heard a neighbor in this epoch at all, and may have gone on with what it said."""
-        return self.k > 0 or not self.is_missing(neighbor)
+        return self.k > 0 or self._exchange.has_heard(neighbor)
 
     def missing(self) -> tuple[AgentId, ...]:
         """The neighbors it has not heard in this round."""

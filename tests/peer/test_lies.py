@@ -119,6 +119,18 @@ def test_a_late_answer_to_a_hello_of_the_epoch_before_is_no_loss_in_the_next():
     assert stage().play(speak, Scene())
 
 
+def test_a_neighbor_whose_second_block_has_overtaken_the_first_may_not_begin_the_epoch_again():
+    def speak(_, life):
+        yield greetings(life)
+        yield [frame(LIAR, in_round(0, answered=life, epoch=1))]
+        yield blocks_of(1, epoch=1, senders=[HONEST])
+        stage().sent.clear()
+        yield [frame(HONEST, replace(in_round(0, life=6), is_asking=True))]  # its next life, which knows nothing
+        assert [hello.oldest for hello in hellos_sent() if hello.answered == 6] == [1]
+
+    assert stage().play(speak, Scene())
+
+
 def test_a_state_of_an_earlier_epoch_that_is_further_in_rounds_is_given_up_all_the_same(store):
     topology, plan = stage().instance.topology, stage().instance.plan(ME)
     agent = Agent(topology, ME, plan)

@@ -121,6 +121,10 @@ class Exchange:
         """Whether a neighbor's block of round k is not here yet."""
         return neighbor not in self._here
 
+    def has_heard(self, neighbor: AgentId) -> bool:
+        """Whether a block of a neighbor is here, of round k or of the next: that one may overtake the other."""
+        return neighbor in self._here or neighbor in self._ahead
+
     def lacks(self) -> int:
         """How many blocks of round k are not here yet, its own among them."""
         return len(self.neighbors) + 1 - len(self._here)
