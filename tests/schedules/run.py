@@ -23,9 +23,12 @@ import numpy as np
 sys.path[0] = str(Path(__file__).parents[1])
 
 from networks import make_instance, raw_topology
-from schedules.world import Fault, World, WrongError
+from schedules.draw import faults_of
+from schedules.faults import FaultyWorld
+from schedules.world import WrongError
 
 from thanos_peer.algorithm.methods import MIXING, SUMMING, needs_samples
+from thanos_peer.phases import phase
 from thanos_peer.problem import Instance, assemble
 from thanos_peer.protocol import saving
 from thanos_peer.samples.moments import moments_of_rows
@@ -43,16 +46,7 @@ NETWORKS = [  # family, size, method, rounds and tolerance, how numbers are sent
     ("star", 5, "gram", (None, None), "float64", False),
     *(("path", 3, name, (None, None) if name in SUMMING else (20, 0.3), "float64", True) for name in METHODS),
 ]
-KINDS = ["kill", "kill", "kill", "power_cut", "stop", "freeze", "cut", "cut", "duplicate"]
-LONGEST = {
-    "kill": 3.0,
-    "power_cut": 3.0,
-    "stop": 0.0,
-    "freeze": 5.0,
-    "cut": 8.0,
-    "duplicate": 0.0,
-    "lose_disk": 2.0,
-}
+UNPREPARED = 4  # the first of them, where each start of an epoch has an X of its own
 BATCH = 200
 
 
@@ -79,33 +73,22 @@ def instance_of(number: int) -> tuple[Instance, list[bytes]]:
     return instance, [X.tobytes() for X in network.X]
 
 
-def faults_of(rng: random.Random, d: int) -> list[Fault]:
-    """What happens in one schedule."""
-    span = rng.choice([0.5, 2.0, 6.0])
-    faults = [_fault(rng, rng.choice(KINDS), d, span) for _ in range(rng.randint(1, 5))]
-    if rng.random() < 0.25:
-        faults.append(_fault(rng, "lose_disk", d, span))
-    return faults
-
-
-def _fault(rng: random.Random, kind: str, d: int, span: float) -> Fault:
-    nodes = tuple(range(d)) if kind == "power_cut" else (rng.randrange(d),)
-    seconds = rng.uniform(0.0, LONGEST[kind])
-    return Fault(rng.uniform(0, span), kind, nodes, seconds, rng.random())
-
-
-def world_of(seed: int, *, keeps_log: bool = False) -> World:
+def world_of(seed: int, *, keeps_log: bool = False) -> FaultyWorld:
     """The schedule of a seed."""
     rng = random.Random(seed)
-    saving.INTERVAL = rng.choice([0.1, 1.0])  # of checkpoints: what is lost with a disk cannot always be made up
-    instance, bits = instance_of(rng.randrange(len(NETWORKS)))
-    return World(
+    # So that what is lost with a disk cannot always be made up, and a peer must wait for a slow disk.
+    saving.INTERVAL = rng.choice([0.02, 0.02, 0.1, 1.0])
+    phase.KEPT_BYTES = rng.choice([1, 2**25])
+    instance, bits = instance_of(rng.randrange(rng.choice([UNPREPARED, len(NETWORKS)])))
+    return FaultyWorld(
         instance,
         bits,
-        faults_of(rng, instance.topology.d),
+        faults_of(rng, instance.topology.graph),
         seed=seed,
-        loss=rng.choice([0.0, 0.0, 0.02, 0.2]),
+        loss=rng.choice([0.0, 0.0, 0.05, 0.2]),
         delay=rng.choice([0.02, 0.2, 0.4]),
+        disk=rng.choice([0.01, 0.01, 0.3, 3.0]),
+        lumps=rng.choice([0.0, 0.3]),
         keeps_log=keeps_log,
     )
 
@@ -156,8 +139,11 @@ def main(schedules: int, seed: int, processes: int, replayed: int | None) -> Non
             wrong += failed
             for number, what in failed:
                 print(f"WRONG: seed {number}: {what[:400]}", flush=True)
-    kinds = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(counts.items()))
-    print(f"{schedules} schedules in {time.monotonic() - began:.0f} s (seeds {seed} on): {kinds}")
+    print(f"{schedules} schedules in {time.monotonic() - began:.0f} s (seeds {seed} on)")
+    for is_stage in (False, True):
+        listed = [each for each in sorted(counts.items()) if (">" in each[0]) is is_stage]
+        what = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in listed)
+        print(f"{'stages' if is_stage else 'faults'}: {what}")
     print(f"{len(wrong)} broke a promise")
     sys.exit(bool(wrong))
 

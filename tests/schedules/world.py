@@ -1,8 +1,8 @@
 """A network of the sessions that ship, under a clock of its own: one seed decides about every delay and fault.
 
-Each node has what a host has: a process that can be killed, frozen or told to stop, a disk with two checkpoints,
-and a result. Messages are delayed; they may be lost, repeated and overtaken. A session is performed for here as
-`peer.peer` does it for sockets and files.
+Each node has what a host has: a process, a disk with two checkpoints that may be slow or fail, and a result.
+Messages are frames, as on the wire; they are delayed, and may be lost, repeated and overtaken. A session is
+performed for here as `peer.peer` and `peer.daemon` do it for sockets and files. What goes wrong is in `faults`.
 """
 
 import heapq
@@ -11,11 +11,12 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from thanos_peer.agent import Agent, Memory
-from thanos_peer.errors import DoubleError, RemoteProtocolError, RunOverError, StateLostError
+from thanos_peer.errors import CheckpointError, DoubleError, RunOverError, StateLostError, ThanosPeerError
 from thanos_peer.problem import Instance
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.handshake import Terms
@@ -26,6 +27,7 @@ from thanos_peer.protocol.outputs import (
     Finished,
     Log,
     LookUp,
+    Output,
     ResultReady,
     ResultWithdrawn,
     Save,
@@ -33,10 +35,15 @@ from thanos_peer.protocol.outputs import (
 )
 from thanos_peer.protocol.session import Session
 from thanos_peer.protocol.stages import Stage
-from thanos_peer.protocol.wire import Hello
+from thanos_peer.protocol.wire import DONE, SPENT, Bye, Codec
+from thanos_peer.simulate import AgentNetwork
 
 CONNECTS = 0.05  # seconds until two hosts that can reach each other are connected
-DISK = 0.01  # seconds that a checkpoint takes, at the most
+APART = 20.0  # seconds without a connection, after which a neighbor that is done may be given up
+LATE = 3.0  # seconds, at the most, by which some messages are overtaken
+SILENCE = 4.0  # seconds until a connection that nothing comes through is given up: `SILENCE_MS` of links.py
+NOTIFIES = 5.0  # seconds in which a peer that is finished tries to reach its neighbors: `PATIENCE` of notify.py
+DUPLICATE = 16.0  # seconds after which a duplicate that reaches the address of its peer must have ended
 OPERATOR = 20.0  # seconds until an operator starts a peer again that has said that this may be needed
 LIVELY = 300.0  # seconds after the last fault in which every peer must be done, or have said why it cannot be
 
@@ -45,38 +52,23 @@ class WrongError(AssertionError):
     """A promise was broken."""
 
 
-@dataclass(frozen=True)
-class Fault:
-    """What happens to some nodes at some time.
-
-    Attributes:
-        at: When.
-        kind: A method of `World`, without `_do_`.
-        nodes: To which nodes.
-        seconds: For how long.
-        luck: What else is left to chance.
-    """
-
-    at: float
-    kind: str
-    nodes: tuple[int, ...]
-    seconds: float
-    luck: float
-
-
 @dataclass(eq=False)
 class Node:
     """A host, and the process on it if there is one."""
 
     id: int
     disk: list[Memory] = field(default_factory=list)
-    result: tuple[int, bytes] | None = None  # the epoch, and the bits of X
+    result: tuple[int, bytes, int] | None = None  # the epoch, the bits of X, and the last round
     final: Mapping[str, np.ndarray] = field(default_factory=dict)  # the state of its last round, by name
     process: "Process | None" = None
     highest: int = 0  # the last round that it has come to in the latest epoch
     epoch: int = 0
     is_over: bool = False  # it has left, with its result
     has_lost_run: bool = False  # it has said that its state is lost and the run is over
+    has_said_over: bool = False  # its neighbors have been told so, if not by its end
+    has_lost_disk: bool = False
+    fails_until: float = 0.0  # nothing can be written before
+    starts: dict[int, Memory] = field(default_factory=dict)  # what it began each epoch after the first with
 
 
 @dataclass(eq=False)
@@ -89,6 +81,8 @@ class Process:
     is_duplicate: bool = False
     frozen_until: float = 0.0
     is_alive: bool = True
+    frames: list[tuple[bytes, float, int]] = field(default_factory=list)  # not heard yet: with time and sender
+    unsaved: Memory | None = None  # which is being written
     last_words: list[str] = field(default_factory=list)
     error: BaseException | None = None
 
@@ -99,10 +93,11 @@ class World:
     Args:
         instance: What they compute.
         bits: Of the result of each agent without any fault.
-        faults: What happens.
-        seed: Decides about the rest.
+        seed: Decides about all that is left to chance.
         loss: Of messages, as a share; until the last fault is over.
         delay: The longest delay of a message in seconds.
+        disk: The longest time that a checkpoint takes in seconds.
+        lumps: The share of frames that are not heard until another one or a tick comes.
         keeps_log: Whether to keep all that is said.
     """
 
@@ -110,27 +105,30 @@ class World:
         self,
         instance: Instance,
         bits: list[bytes],
-        faults: list[Fault],
         *,
         seed: int,
         loss: float = 0.0,
         delay: float = 0.02,
+        disk: float = 0.01,
+        lumps: float = 0.0,
         keeps_log: bool = False,
     ) -> None:
         self.instance, self._bits, self._rng = instance, bits, random.Random(seed)
-        self._loss, self._delay, self.log = loss, delay, [] if keeps_log else None
+        self._loss, self._delay, self._disk, self._lumps = loss, delay, disk, lumps
+        self.log: list[str] | None = [] if keeps_log else None
         topology = instance.topology
         self._neighbors, self._d = topology.graph.neighbors, topology.d
         self._addresses = {i: f"tcp://host-{i}:1" for i in range(topology.d)}
         self.now, self._order, self._events = 0.0, itertools.count(), []
         self.nodes = [Node(i) for i in range(topology.d)]
+        self.duplicates: list[Process] = []
+        self._codecs: dict[int, Codec] = {}
         self._cut: dict[tuple[int, int], int] = Counter()  # how many faults cut a direction
         self._lives = itertools.count(1)
         self.counts: Counter[str] = Counter()
-        self._calm_from = max([0.0, *(fault.at + fault.seconds for fault in faults)])
-        self.begins_again = any(fault.kind == "lose_disk" for fault in faults)
-        for fault in faults:
-            self._at(fault.at, lambda fault=fault: self._happen(fault))
+        self._calm_from = 0.0  # when the last fault is over
+        self.begins_again = False  # whether a disk is lost
+        self._was_apart = False  # whether a peer was given up, as those near it may have told others
         for node in self.nodes:
             self._at(self._rng.uniform(0, 0.2), lambda node=node: self._start(node))
 
@@ -144,9 +142,13 @@ class World:
         while not all(node.is_over or node.has_lost_run for node in self.nodes):
             if not self._events or self._events[0][0] > self._calm_from + LIVELY:
                 raise WrongError(f"stuck at {self.now:.2f} s: {self._describe()}")
-            self.now, _, what = heapq.heappop(self._events)
-            what()
+            self._take_event()
         self._check_results()
+        self._stop_duplicates()
+
+    def _take_event(self) -> None:
+        self.now, _, what = heapq.heappop(self._events)
+        what()
 
     def _describe(self) -> str:
         return "; ".join(
@@ -169,7 +171,9 @@ class World:
         if (node.process is not None and not is_duplicate) or node.is_over:
             return
         topology = self.instance.topology
-        memory = None if is_duplicate else self._recalled(node)
+        memory = None if is_duplicate and self._rng.random() < 0.5 else self._recalled(node)
+        if not is_duplicate and not self._may_begin(node, memory, restarts_tracking=restarts_tracking):
+            return
         agent = Agent(topology, node.id, self.instance.plan(node.id), memory)
         if memory is None:
             agent.fallback = agent.k
@@ -193,23 +197,54 @@ class World:
         )
         near = {j: self._addresses[j] for j in (*self._neighbors[node.id], node.id)}
         process = Process(node, Session(agent, terms, near, options, self.now), agent, is_duplicate)
-        if not is_duplicate:
+        talk = process.session.talk
+        talk.enter = partial(self._enter, process, talk.enter)
+        if is_duplicate:
+            self.duplicates.append(process)
+        else:
             node.process = process
             self._note_reached(process)
-        for j in self._neighbors[node.id]:
+        for j in (*self._neighbors[node.id], node.id):
             self._connect(process, j)
-            other = self.nodes[j].process
-            if other is not None and not is_duplicate:
-                self._connect(other, node.id)
-        self._connect(process, node.id)
+        if not is_duplicate:
+            self._connect_others(node.id)
         self._perform(process, process.session.start(self.now))
         self._tick(process)
 
+    def _may_begin(self, node: Node, memory: Memory | None, *, restarts_tracking: bool) -> bool:
+        """Whether a process gets as far as its session, as in `peer.daemon`."""
+        if memory is not None:
+            return True
+        if node.result is not None:
+            self._notify(node, SPENT)
+        elif self.now < node.fails_until:
+            again = partial(self._start, node, restarts_tracking=restarts_tracking)
+            self._at(node.fails_until + 1.0, again)
+        else:
+            return True
+        return False
+
+    def _notify(self, node: Node, reason: str) -> None:
+        """Say to the neighbors that it reaches that it is finished; once more if one lacks something."""
+        node.is_over = True
+        epoch, _, k = node.result
+        frame, until = self._codec(epoch).encode(node.id, Bye(k, reason)), self.now + NOTIFIES
+        for j in self._neighbors[node.id]:
+            self._at(self.now + CONNECTS, partial(self._notify_one, node.id, j, frame, until))
+        self._at(self.now + OPERATOR, lambda: self._start_if_needed(node))
+
+    def _notify_one(self, i: int, j: int, frame: bytes, until: float) -> None:
+        if self._is_reachable(i, j):
+            self._send(i, j, frame)
+        elif self.now < until:
+            self._at(self.now + 0.5, partial(self._notify_one, i, j, frame, until))
+
     def _start_if_needed(self, node: Node) -> None:
-        """Its state is kept in case that a peer lacks something, as one without a result does."""
+        """It has left, and is started again if a peer lacks something, or says that it stays for this one."""
         if all(other.is_over or other.has_lost_run for other in self.nodes):
             return
-        if any(self._lacks_something(other) for other in self.nodes):
+        stay_for_it = (self._stays_for(self.nodes[j].process, node) for j in self._neighbors[node.id])
+        if any(self._lacks_something(other) for other in self.nodes) or any(stay_for_it):
             node.is_over = False
             self._start(node)
         else:
@@ -217,9 +252,13 @@ class World:
 
     @staticmethod
     def _lacks_something(node: Node) -> bool:
-        if node.process is None:
-            return not (node.is_over or node.has_lost_run)
-        return node.process.session.talk.stage is not Stage.STAYING
+        return node.result is None and (node.process is not None or not node.has_lost_run)
+
+    @staticmethod
+    def _stays_for(process: Process | None, gone: Node) -> bool:
+        """Whether a peer stays for one that has left and has not been heard to be done."""
+        is_staying = process is not None and process.session.talk.stage is Stage.STAYING
+        return is_staying and gone.id not in process.agent.done
 
     def _recalled(self, node: Node) -> Memory | None:
         """The latest memory, with the earlier one as the fallback."""
@@ -231,60 +270,125 @@ class World:
     def _connect(self, process: Process, j: int) -> None:
         self._at(self.now + CONNECTS, lambda: self._link(process, j, LinkEvent.UP))
 
+    def _connect_others(self, i: int) -> None:
+        for process in self._processes_near(i):
+            self._connect(process, i)
+
+    def _processes_near(self, i: int) -> list[Process]:
+        """Those that connect to the address of a node: its neighbors, and duplicates of them and of itself."""
+        near = [self.nodes[j].process for j in self._neighbors[i]]
+        doubles = [each for each in self.duplicates if each.node.id == i or i in self._neighbors[each.node.id]]
+        return [each for each in (*near, *doubles) if each is not None and each.is_alive]
+
+    def _is_reachable(self, i: int, j: int) -> bool:
+        """Whether there is a way both ways, and a process that answers."""
+        process = self.nodes[j].process
+        is_there = process is not None and self.now >= process.frozen_until
+        return is_there and not (self._cut[i, j] or self._cut[j, i])
+
     def _link(self, process: Process, j: int, event: LinkEvent) -> None:
-        """A connection came up or went down; it comes up only if there is a process, and a way both ways."""
-        i = process.node.id
-        if event is LinkEvent.UP and (self.nodes[j].process is None or self._cut[i, j] or self._cut[j, i]):
+        """A connection comes up if that is possible, or goes down if not."""
+        if not process.is_alive or self._is_reachable(process.node.id, j) is not (event is LinkEvent.UP):
             return
-        if process.is_alive:
+        known = process.session.talk.neighbors.get(j)
+        link = process.session.talk.own_address.link if known is None else known.link
+        if link.is_up is not (event is LinkEvent.UP):
             process.session.link_changed(j, event, self.now)
+
+    def _notice_silence(self, process: Process, j: int) -> None:
+        """Each end of a connection finds out by itself that nothing comes through."""
+        self._at(self.now + self._rng.uniform(0, SILENCE), lambda: self._link(process, j, LinkEvent.DOWN))
 
     def _tick(self, process: Process) -> None:
         if not process.is_alive:
             return
-        pause = process.session.seconds_to_tick * self._rng.uniform(1.0, 1.2)
+        pause = process.session.seconds_to_tick * self._rng.uniform(1.0, 4.0)  # the host is busy
         self._at(max(self.now + pause, process.frozen_until), lambda: self._tick(process))
         if self.now >= process.frozen_until:
-            self._perform(process, process.session.tick(self.now))
+            if process.frames:
+                self._hear(process)
+            if outputs := process.session.tick(self.now):
+                self._perform(process, outputs)
+            self._check_duplicate(process)
 
     def _end(self, process: Process) -> None:
         """The process is gone."""
         process.is_alive = False
         if process.is_duplicate:
             return
-        process.node.process = None
-        for j in self._neighbors[process.node.id]:
-            if (other := self.nodes[j].process) is not None:
-                self._link(other, process.node.id, LinkEvent.DOWN)
+        process.node.process, i = None, process.node.id
+        for other in self._processes_near(i):
+            if self._cut[i, other.node.id]:
+                self._notice_silence(other, i)
+            else:
+                self._link(other, i, LinkEvent.DOWN)
 
     # ------------------------------------------------------------------ what sessions want done
 
-    def _perform(self, process: Process, outputs: list) -> None:  # noqa: C901 - a case for each output
+    def _enter(self, process: Process, enter: Callable[[Stage], None], stage: Stage) -> None:
+        """A session goes to another stage."""
+        before = process.session.talk.stage
+        enter(stage)
+        self.counts[f"{before.value} > {stage.value}"] += 1
+        if not process.is_duplicate:
+            self._note_stage(process, stage)
+
+    def _note_stage(self, process: Process, stage: Stage) -> None:
+        """For faults that wait for this."""
+
+    def _perform(self, process: Process, outputs: list) -> None:
         self._check_skew(process)
         if any(isinstance(output, Finished) for output in outputs[:-1]):
             raise WrongError(f"peer {process.node.id} says something after its end")
-        for output in outputs:
-            match output:
-                case Send(to, message, epoch):
-                    for j in to:
-                        self._send(process, j, message, epoch)
-                case Log(level, text):
-                    self._say(f"peer {process.node.id} {level}: {text}")
-                    process.last_words.append(text)
-                case Save(memory, is_urgent):
-                    self._save(process, memory, is_urgent=is_urgent)
-                case AdvanceSoon():
-                    self._at(self.now, lambda: self._advance(process))
-                case LookUp(neighbors):
-                    self._perform(process, process.session.looked_up(dict.fromkeys(neighbors), self.now))
-                case ResultReady():
-                    answer = process.agent.runner.answer()
-                    process.node.result = process.agent.epoch, answer.X.tobytes()
-                    process.node.final = answer.arrays
-                case ResultWithdrawn():
-                    process.node.result = None
-                case Finished(error):
-                    self._finish(process, error)
+        try:
+            for output in outputs:
+                if self._is_gone(process):
+                    return
+                self._perform_one(process, output)
+        except ThanosPeerError as error:
+            if process.session.talk.stage is Stage.ENDED:
+                self._finish(process, error)
+                return
+            begins_epoch = isinstance(output, Save | ResultWithdrawn)
+            failed = process.session.epoch_failed if begins_epoch else process.session.fail
+            self._perform(process, failed(error, self.now))
+
+    def _is_gone(self, process: Process) -> bool:
+        """Whether it is killed before the next output."""
+        return not process.is_alive
+
+    def _perform_one(self, process: Process, output: Output) -> None:
+        match output:
+            case Send(to, message, epoch):
+                if isinstance(message, Bye) and message.reason == RunOverError.in_short:
+                    process.node.has_said_over = True
+                frame = self._codec(epoch).encode(process.node.id, message)
+                for j in to:
+                    self._send(process.node.id, j, frame)
+            case Log(level, text):
+                self._say(f"peer {process.node.id} {level}: {text}")
+                process.last_words.append(text)
+            case Save(memory, is_urgent):
+                self._save(process, memory, is_urgent=is_urgent)
+            case AdvanceSoon():
+                self._at(self.now, lambda: self._advance(process))
+            case LookUp(neighbors):
+                self._perform(process, process.session.looked_up(dict.fromkeys(neighbors), self.now))
+            case ResultReady() | ResultWithdrawn() if not process.is_duplicate:
+                self._write_result(process, is_ready=isinstance(output, ResultReady))
+            case Finished(error):
+                self._finish(process, error)
+
+    def _write_result(self, process: Process, *, is_ready: bool) -> None:
+        node = process.node
+        self._check_disk(node)
+        answer = process.agent.runner.answer()
+        node.result = (process.agent.epoch, answer.X.tobytes(), process.agent.k) if is_ready else None
+        node.final = answer.arrays if is_ready else {}
+
+    def _check_disk(self, node: Node) -> None:
+        if self.now < node.fails_until:
+            raise CheckpointError(f"the disk of peer {node.id} fails")
 
     def _advance(self, process: Process) -> None:
         if process.is_alive:
@@ -294,21 +398,36 @@ class World:
         """At once if it is urgent; else a little later, if the process lives that long."""
         if is_urgent:
             self._write(process.node, memory)
+            process.node.starts[memory.epoch] = memory
             return
+        process.unsaved = memory
+        self._at(self.now + self._rng.uniform(0, self._disk), lambda: self._end_save(process, memory))
 
-        def end() -> None:
-            if process.is_alive:
-                self._write(process.node, memory)
-                self._perform(process, process.session.saved(memory, self.now))
-
-        self._at(max(self.now + self._rng.uniform(0, DISK), process.frozen_until), end)
+    def _end_save(self, process: Process, memory: Memory) -> None:
+        if not process.is_alive:
+            return
+        if self.now < process.frozen_until:
+            self._at(process.frozen_until, lambda: self._end_save(process, memory))
+            return
+        process.unsaved = None
+        try:
+            self._write(process.node, memory)
+        except CheckpointError as error:
+            self._perform(process, process.session.save_failed(error, self.now))
+        else:
+            self._perform(process, process.session.saved(memory, self.now))
 
     def _write(self, node: Node, memory: Memory) -> None:
+        self._check_disk(node)
+        if node.disk and node.disk[-1].epoch > memory.epoch:
+            return  # it is not gone on from any more
         kept = [each for each in node.disk if each.epoch == memory.epoch and each.k != memory.k]
         node.disk = [*kept[-1:], memory]
 
     def _finish(self, process: Process, error: BaseException | None) -> None:
         node, session = process.node, process.session
+        if process.unsaved is not None and self.now >= node.fails_until and not process.is_duplicate:
+            self._write(node, process.unsaved)  # which it waits for
         self._end(process)
         process.error = error
         self._say(f"peer {node.id} ends: {error!r}")
@@ -317,30 +436,46 @@ class World:
             return
         is_stopped = error is None and bool(session.talk.stop_reason) and not session.is_everybody_done
         if isinstance(error, RunOverError) and node.result is not None:
-            node.is_over = True  # its result stays
+            self._notify(node, DONE)  # its result stays
         elif error is None and process.agent.is_done and not is_stopped:
             self._check_leaving(process)
             node.is_over = True
             if session.is_everybody_done:
                 node.disk = []
-            else:
-                self._at(self.now + OPERATOR, lambda: self._start_if_needed(node))
+            self._at(self.now + OPERATOR, lambda: self._start_if_needed(node))
         elif isinstance(error, RunOverError) and self.begins_again:
             self.counts["lost runs said"] += 1
             node.has_lost_run = True
             self._at(self.now + OPERATOR, lambda: self._start(node))  # those who have not heard it are told again
-        elif isinstance(error, StateLostError):
+        elif isinstance(error, StateLostError) and node.has_lost_disk:
             self.counts["lost state said"] += 1
             self._at(self.now + 1.0, lambda: self._start(node, restarts_tracking=True))
         elif error is None:  # told to stop
             self._at(self.now + self._rng.uniform(0.1, 2.0), lambda: self._start(node))
+        elif type(error) is CheckpointError and node.fails_until:
+            self.counts["failed disks said"] += 1
+            mended = max(self.now, node.fails_until) + self._rng.uniform(0.1, 2.0)
+            self._at(mended, lambda: self._start(node))
         else:
             raise WrongError(f"peer {node.id} failed: {error!r}; {self._describe()}")
 
     # ------------------------------------------------------------------ messages
 
-    def _send(self, process: Process, j: int, message: object, epoch: int) -> None:
-        i, rng = process.node.id, self._rng
+    def _codec(self, epoch: int) -> Codec:
+        if epoch not in self._codecs:
+            topology = self.instance.topology
+            self._codecs[epoch] = Codec(
+                topology.digest,
+                n=topology.problem.n,
+                p=topology.problem.p,
+                dtype=topology.algorithm.exchange,
+                epoch=epoch,
+                forms=self.instance.plan(0).forms,
+            )
+        return self._codecs[epoch]
+
+    def _send(self, i: int, j: int, frame: bytes) -> None:
+        rng = self._rng
         is_lossy = self.now < self._calm_from
         is_lost = is_lossy and rng.random() < self._loss
         if self._cut[i, j] or (is_lost and i != j):  # its own address is on its own host
@@ -350,88 +485,35 @@ class World:
         self.counts["messages repeated"] += copies - 1
         for _ in range(copies):
             arrives = self.now + rng.uniform(0.0005, self._delay)
-            self._at(arrives, lambda: self._deliver(i, j, message, epoch))
+            if self._loss and rng.random() < self._loss / 2:
+                arrives += rng.uniform(0, LATE)
+                self.counts["messages late"] += 1
+            self._at(arrives, lambda: self._deliver(i, j, frame))
 
-    def _deliver(self, i: int, j: int, message: object, epoch: int) -> None:
+    def _deliver(self, i: int, j: int, frame: bytes) -> None:
+        """A frame arrives; it is heard when there are as many as the round lacks, as by `Peer`, or later."""
         process = self.nodes[j].process
         if process is None or self._cut[i, j]:
             return
         if self.now < process.frozen_until:
-            self._at(process.frozen_until, lambda: self._deliver(i, j, message, epoch))
+            self._at(process.frozen_until, lambda: self._deliver(i, j, frame))
             return
-        listening = process.session.talk.listening_epoch
-        said = (i, message)
-        if epoch != listening and not isinstance(message, Hello):
-            said = RemoteProtocolError(neighbor=i, k=message.k, what="belongs to another run")
-        self._perform(process, process.session.receive([Arrived(said, 100, self.now, i)], listening, self.now))
+        process.frames.append((frame, self.now, i))
+        is_held = self._lumps and self._rng.random() < self._lumps
+        if len(process.frames) >= process.session.frames_needed and not is_held:
+            self._hear(process)
 
-    # ------------------------------------------------------------------ faults
-
-    def _happen(self, fault: Fault) -> None:
-        if all(self.nodes[i].is_over for i in fault.nodes):
-            return
-        self.counts[fault.kind] += 1
-        self._say(f"FAULT {fault}")
-        getattr(self, f"_do_{fault.kind}")(fault)
-
-    def _do_kill(self, fault: Fault) -> None:
-        """kill -9, and start again; sometimes the newest checkpoint is damaged."""
-        for node in (self.nodes[i] for i in fault.nodes):
-            if node.process is not None:
-                self._end(node.process)
-            is_damaged = fault.luck < 0.4 and not self.begins_again  # a lost disk is enough
-            if is_damaged and len(node.disk) > 1 and node.disk[-1].epoch == node.disk[-2].epoch:
-                node.disk.pop()
-            self._at(self.now + fault.seconds, lambda node=node: self._start(node))
-
-    _do_power_cut = _do_kill  # of all of them
-
-    def _do_stop(self, fault: Fault) -> None:
-        """SIGTERM; it is started again when it has ended."""
-        for node in (self.nodes[i] for i in fault.nodes):
-            if (process := node.process) is not None and self.now >= process.frozen_until:
-                self._perform(process, process.session.stop("SIGTERM", self.now))
-
-    def _do_freeze(self, fault: Fault) -> None:
-        for node in (self.nodes[i] for i in fault.nodes):
-            if node.process is not None:
-                node.process.frozen_until = self.now + fault.seconds
-
-    def _do_cut(self, fault: Fault) -> None:
-        """No way between some nodes and all others, one way or both ways."""
-        inside, outside = fault.nodes, [i for i in range(self._d) if i not in fault.nodes]
-        ways = [(i, j) for i in inside for j in outside if fault.luck < 0.66]
-        ways += [(j, i) for i in inside for j in outside if fault.luck > 0.33]
-        for i, j in ways:
-            self._cut[i, j] += 1
-            self._link_both(i, j, LinkEvent.DOWN)
-        self._at(self.now + fault.seconds, lambda: self._mend(ways))
-
-    def _mend(self, ways: list[tuple[int, int]]) -> None:
-        for i, j in ways:
-            self._cut[i, j] -= 1
-            self._at(self.now + CONNECTS, lambda i=i, j=j: self._link_both(i, j, LinkEvent.UP))
-
-    def _link_both(self, i: int, j: int, event: LinkEvent) -> None:
-        for one, other in ((i, j), (j, i)):
-            if other in self._neighbors[one] and (process := self.nodes[one].process) is not None:
-                self._link(process, other, event)
-
-    def _do_lose_disk(self, fault: Fault) -> None:
-        """A killed process, and its disk is empty; started again with --restart-tracking, or first without."""
-        (node,) = (self.nodes[i] for i in fault.nodes)
-        if node.result is not None:  # then there is nothing to be made up
-            return
-        if node.process is not None:
-            self._end(node.process)
-        node.disk = []
-        self._at(self.now + fault.seconds, lambda: self._start(node, restarts_tracking=fault.luck < 0.5))
-
-    def _do_duplicate(self, fault: Fault) -> None:
-        """A second process with the same id, somewhere else."""
-        for node in (self.nodes[i] for i in fault.nodes):
-            if node.process is not None:
-                self._start(node, is_duplicate=True)
+    def _hear(self, process: Process) -> None:
+        frames, process.frames = process.frames, []
+        self.counts["frames together"] += len(frames) > 1
+        epoch = process.session.talk.listening_epoch
+        decoded = self._codec(epoch).decode_all([frame for frame, _, _ in frames])
+        arrived = [
+            Arrived(said, len(frame), at, sender)
+            for said, (frame, at, sender) in zip(decoded, frames, strict=True)
+        ]
+        if outputs := process.session.receive(arrived, epoch, self.now):
+            self._perform(process, outputs)
 
     # ------------------------------------------------------------------ promises
 
@@ -457,13 +539,22 @@ class World:
     def _check_leaving(self, process: Process) -> None:
         """A peer that leaves knows that all have their results, in its own epoch.
 
-        Or a peer that has lost its state cuts it off from the others: then it says so, and keeps its state.
+        Or a peer that has lost its state cuts it off from the others, or one that was away for long: then it says
+        so, and keeps its state.
         """
-        if not process.session.is_everybody_done and any(node.has_lost_run for node in self.nodes):
+        is_cut_off = any(node.has_said_over for node in self.nodes) or self._has_given_up(process)
+        if not process.session.is_everybody_done and is_cut_off:
             return
         for other in self.nodes:
             if not other.has_lost_run and (other.result is None or other.result[0] != process.agent.epoch):
                 raise WrongError(f"peer {process.node.id} leaves before peer {other.id} is done")
+
+    def _has_given_up(self, process: Process) -> bool:
+        """Whether a peer has not been connected to a neighbor for so long that it may give it up."""
+        here = [process, *(node.process for node in self.nodes if node.process is not None)]
+        links = (each.link for one in here for each in one.session.talk.neighbors.values())
+        self._was_apart |= any(not link.is_up and self.now - link.since >= APART for link in links)
+        return self._was_apart
 
     def _check_results(self) -> None:
         nodes = [node for node in self.nodes if not node.has_lost_run]
@@ -480,6 +571,8 @@ class World:
             raise WrongError("a result that is not finite")
         if "H" in nodes[0].final and len(nodes) == self._d:
             self._check_trackers(nodes)
+        if epochs != {0}:
+            self._check_bits_of_epoch(nodes, max(epochs))
 
     def _check_trackers(self, nodes: list[Node]) -> None:
         """The trackers D add up to the directions H, if no block was mixed that was not sent just then."""
@@ -487,6 +580,42 @@ class World:
         rounding = 1e-9 if self.instance.topology.algorithm.exchange == "float64" else 1e-6
         if np.abs(D - H).max() > rounding * max(1.0, np.abs(H).max()):
             raise WrongError(f"the trackers do not add up: off by {np.abs(D - H).max():.1e}")
+
+    def _check_bits_of_epoch(self, nodes: list[Node], epoch: int) -> None:
+        """A later epoch has the bits of a network without faults that begins with what each peer began it with.
+
+        A run that prepares something begins from the first phase, so it has the bits of the first epoch.
+        """
+        network = AgentNetwork(self.instance)
+        if network.agents[0].minimises_first:
+            if len(nodes) < self._d:
+                return
+            topology, plan = self.instance.topology, self.instance.plan
+            network.agents = [Agent(topology, node.id, plan(node.id), node.starts[epoch]) for node in nodes]
+            while not network.is_done:
+                network.advance()
+            bits = [X.tobytes() for X in network.X]
+        else:
+            bits = self._bits
+        if any(node.result[1] != bits[node.id] for node in nodes):
+            raise WrongError(f"other bits in epoch {epoch} than without faults")
+
+    def _check_duplicate(self, process: Process) -> None:
+        """A duplicate that reaches the peer at its address ends soon."""
+        link = process.session.talk.own_address.link
+        if process.is_duplicate and process.is_alive and link.is_up and self.now - link.since > DUPLICATE:
+            raise WrongError(f"a duplicate of peer {process.node.id} does not end")
+
+    def _stop_duplicates(self) -> None:
+        """Where there is no peer that it could be told from, a duplicate ends when it is told to."""
+        for process in self.duplicates:
+            if process.is_alive:
+                self._perform(process, process.session.stop("SIGTERM", self.now))
+        until = self.now + LIVELY
+        while any(process.is_alive for process in self.duplicates):
+            if not self._events or self._events[0][0] > until:
+                raise WrongError("a duplicate does not stop")
+            self._take_event()
 
     def _say(self, line: str) -> None:
         if self.log is not None:

@@ -1,10 +1,10 @@
 """The stages of a peer's life.
 
     stage     what the peer does                           leads to
-    RUNNING   takes its rounds                             LOST, SAVING, FAILING
+    RUNNING   takes its rounds                             RUNNING, LOST, SAVING, FAILING
     LOST      has no state, asks for a neighbor's X        RUNNING, FAILING, ENDED
     SAVING    writes its last checkpoint                   RUNNING, PROVING, FAILING, ENDED
-    PROVING   makes sure that its address leads to it      RUNNING, STAYING, FAILING, ENDED
+    PROVING   makes sure that its address leads to it      RUNNING, STAYING, FAILING
     STAYING   has its result, stays until all have theirs  RUNNING, FAILING, ENDED
     FAILING   has failed, makes sure who it is             ENDED
     ENDED     is over
@@ -42,7 +42,7 @@ TRANSITIONS: Final[Mapping[Stage, frozenset[Stage]]] = {
     Stage.RUNNING: frozenset({Stage.RUNNING, Stage.LOST, Stage.SAVING, Stage.FAILING}),
     Stage.LOST: frozenset({Stage.RUNNING, Stage.FAILING, Stage.ENDED}),
     Stage.SAVING: frozenset({Stage.RUNNING, Stage.PROVING, Stage.FAILING, Stage.ENDED}),
-    Stage.PROVING: frozenset({Stage.RUNNING, Stage.STAYING, Stage.FAILING, Stage.ENDED}),
+    Stage.PROVING: frozenset({Stage.RUNNING, Stage.STAYING, Stage.FAILING}),
     Stage.STAYING: frozenset({Stage.RUNNING, Stage.FAILING, Stage.ENDED}),
     Stage.FAILING: frozenset({Stage.ENDED}),
     Stage.ENDED: frozenset(),
