@@ -22,7 +22,7 @@ MODULES = {"decoder": decoder, "handshake": handshake}
 CORPUS = sorted((HERE / "corpus").glob("*/*"))
 ACCEPTED = {
     *("whole-run", "later-epoch", "lost-state", "lost-state-restarts", "many-lives", "blocks-before-hello"),
-    *("whole-run-with-keys", "trouble", "features-agree", "features-are-not-named"),
+    *("whole-run-with-keys", "trouble", "features-agree", "features-are-not-named", "epoch-after-epoch"),
     *("whole-run-with-sums", "sums-and-a-wrong-block-that-came-early"),
 }
 OURS = f"{Path(thanos_peer.__file__).parent}/*"

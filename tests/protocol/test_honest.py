@@ -85,7 +85,7 @@ BLOCKS = [
     ("announced last round", RESTLESS, {"after": LARGEST_ROUND}),
 ]
 HELLOS = [
-    ("epoch", {"epoch": 2}),
+    ("epoch", {"epoch": 1001}),
     ("epoch", {"epoch": LARGEST_ROUND - 1}),
     ("round", {"k": 7}),
     ("round", {"k": LARGEST_ROUND}),

@@ -14,7 +14,7 @@ from thanos_peer.block import AgentId, Block, StopWord
 from thanos_peer.errors import RemoteProtocolError
 from thanos_peer.protocol.wire import DONE, SPENT, Bye, Hello
 
-EPOCHS_AHEAD = 1000  # that a sole neighbor may name, whose word is all there is; each takes seconds
+EPOCHS_AHEAD = 1000  # that one neighbor's word is enough for: a peer may have been away, and each takes seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class TalkView:
         may_be_behind: Whether it has started again, or not begun: so its neighbors may be far ahead.
         has_gone_on: Whether this life has taken a step, and no earlier one had the result.
         radius: How far around it all are done, as it has said; None if it has said nothing.
-        epochs: The latest epochs that its other neighbors have named; empty if it has none.
+        epochs: The latest epochs that its other neighbors have named.
     """
 
     k: int
@@ -111,15 +111,13 @@ def _is_near(view: TalkView, message: Hello | Bye) -> bool:
 
 
 def _names_epoch(view: TalkView, hello: Hello) -> bool:
-    """At most one ahead of what this peer and any other neighbor know."""
-    known = max((view.epoch, *view.epochs))
-    return hello.epoch <= known + (1 if view.epochs else EPOCHS_AHEAD)
+    """However often one lies, there is always a next epoch."""
+    return hello.epoch <= max((view.epoch, *view.epochs)) + EPOCHS_AHEAD
 
 
 HELLO_RULES: Final[dict[str, Rule]] = {
     "epoch": Rule(
-        "at most one later than this peer's or another neighbor's, or for a sole neighbor "
-        f"{EPOCHS_AHEAD} later than this peer's",
+        f"at most {EPOCHS_AHEAD} later than this peer's and those of its other neighbors",
         _names_epoch,
     ),
     "round": Rule(
