@@ -27,10 +27,12 @@ import numpy as np
 from thanos_peer.transport.links import Links
 
 RNG = np.random.default_rng()
-LONGEST_STEP = 1.3  # seconds: a heartbeat comes due in it
+# Seconds: a heartbeat comes due in it.
+LONGEST_STEP = 1.3
 LARGEST_FRAME = 10_000
 FLOOD = 2**26  # bytes, at most
-ENOUGH = 2000  # frames: more than any queue that has a limit
+# Frames: more than any queue that has a limit.
+ENOUGH = 2000
 
 
 def command(name: bytes, body: bytes = b"") -> bytes:
@@ -147,7 +149,8 @@ def main(minutes: float, provocations: int | None, kinds: tuple[str, ...]) -> No
                 done[kind] += 1
             if not victim.is_alive() or time.monotonic() - began > 60 * minutes:
                 break
-        victim.join(2 * LONGEST_STEP)  # a last abort may take a heartbeat
+        # A last abort may take a heartbeat.
+        victim.join(2 * LONGEST_STEP)
         if is_alive := victim.is_alive():
             memory = largest_mib(victim.pid or 0)
             ours.send(None)

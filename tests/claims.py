@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-SPARE = 2**30  # bytes of address space besides what is there
+# Bytes of address space besides what is there.
+SPARE = 2**30
 
 
 @contextlib.contextmanager

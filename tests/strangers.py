@@ -60,7 +60,8 @@ def speaking_to(topology, agent, pair=None, *, address=None, comes_back=True):
     try:
         yield speaker, monitor
     finally:
-        while monitor.poll(0):  # ZeroMQ's thread holds on to the monitor while it has news that nobody takes
+        # ZeroMQ's thread holds on to the monitor while it has news that nobody takes.
+        while monitor.poll(0):
             monitor.recv_multipart()
         speaker.disable_monitor()
         monitor.close(linger=0)

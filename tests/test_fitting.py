@@ -111,7 +111,8 @@ def test_any_graph_finds_the_same(graph):
     found = [
         thanos_peer.fit(make_samples(), 2, graph=each, method="proximal").components_ for each in ("ring", graph)
     ]
-    np.testing.assert_array_equal(*found)  # sums do not depend on the way that they take
+    # Sums do not depend on the way that they take.
+    np.testing.assert_array_equal(*found)
 
 
 def test_thanos_does_not_wander_where_one_agent_has_most_samples():

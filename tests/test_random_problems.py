@@ -13,7 +13,8 @@ from programs import run
 from thanos_peer.launch import independent
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-sys.path.append(str(BENCHMARKS))  # scripts, which import each other, and no package
+# Scripts, which import each other, and no package.
+sys.path.append(str(BENCHMARKS))
 answers, problems = (import_module(name) for name in ("answers", "random_problems"))
 
 
@@ -174,7 +175,8 @@ def test_the_distance_is_that_of_alternating_projections(regularizer, seed):
     G = rng.standard_normal((n, n))
     C, X = G @ G.T / np.linalg.norm(G @ G.T, 2), np.zeros((n, p))
     blocks = [(slice(0, 2), 0), (slice(2, 4), 1), (slice(4, 7), 2)]
-    for rows, column in blocks:  # zeros in every column, and rows of zeros
+    # Zeros in every column, and rows of zeros.
+    for rows, column in blocks:
         X[rows, column] = rng.standard_normal(rows.stop - rows.start)
     X /= np.linalg.norm(X, axis=0)
     found = independent.stationarity(C, X, regularizer, 0.15)
@@ -203,7 +205,8 @@ def test_a_made_stationary_point_is_found_stationary_to_the_last_digits(regulari
     rng, mu = np.random.default_rng(seed), 0.2
     X, s = made_subgradient(rng, regularizer, mu)
     tangent, K = s - X @ (X.T @ s), np.diag([3.0, 2.5, 2.0])
-    C = tangent @ X.T + X @ tangent.T + X @ K @ X.T  # CX = s + XS with S = K - X's
+    # CX = s + XS with S = K - X's.
+    C = tangent @ X.T + X @ tangent.T + X @ K @ X.T
     assert independent.stationarity(C, X, regularizer, mu) < 1e-13
     moved = random_orthonormal(rng, *X.shape)
     assert independent.stationarity(C, moved, regularizer, mu) > 0.1
@@ -333,7 +336,8 @@ def test_problems_are_chosen_by_what_they_are():
             answers.chosen_problems(1, 10, [wrong])
 
 
-SAMPLE = (2, 20, 24, 27, 35, 43, 65, 78, 85)  # quick ones: each kind of samples but digits, tables from files
+# Quick ones: each kind of samples but digits, tables from files.
+SAMPLE = (2, 20, 24, 27, 35, 43, 65, 78, 85)
 
 
 @pytest.mark.parametrize("method", ["gram", "proximal", "proximal-tracking"])

@@ -23,7 +23,8 @@ class StopWord(NamedTuple):
     after: int | None = None
 
 
-PAIR, WORD, NOTHING = "pair", "word", "none"  # what a block may carry, besides whole numbers to be summed
+# What a block may carry, besides whole numbers to be summed.
+PAIR, WORD, NOTHING = "pair", "word", "none"
 
 
 def bytes_each(kind: str) -> int:

@@ -8,7 +8,8 @@ from thanos_peer.block import Matrix
 from thanos_peer.phases import Found
 from thanos_peer.topology import Topology
 
-NEGLIGIBLE = 1e-8  # components that capture less are what rounding makes of them
+# Components that capture less are what rounding makes of them.
+NEGLIGIBLE = 1e-8
 SMOOTHING = 'what is left is the smoothing: take method = "auto"'
 CHECK = "check that the objective is smooth, and gradient the gradient of value"
 STATIONARY = "stationary, not necessarily the global minimum"

@@ -29,7 +29,8 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_SHOWN = 20  # mistakes of one file
-LONGEST_KEY = 120  # characters of a key; those that mean anything are shorter
+# Characters of a key; those that mean anything are shorter.
+LONGEST_KEY = 120
 
 
 def printable(text: str) -> str:

@@ -9,7 +9,8 @@ from thanos_peer.durable import read_regular
 from thanos_peer.errors import printable
 
 LARGEST = 2**28  # bytes
-LARGEST_COUNT = 2**53  # of rounds and epochs: what a message can say
+# Of rounds and epochs: what a message can say.
+LARGEST_COUNT = 2**53
 T = TypeVar("T")
 
 Count: TypeAlias = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]

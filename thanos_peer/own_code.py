@@ -24,11 +24,15 @@ from thanos_peer.errors import OwnCodeError
 from thanos_peer.samples import samples_digest
 from thanos_peer.topology import Topology
 
-LONGEST_CAUSE = 300  # characters of what the code says of itself
+# Characters of what the code says of itself.
+LONGEST_CAUSE = 300
 
-LARGEST = 1e140  # of entries: their squares must be finite, and sums of those
-FAR = 2.0  # times as far as the manifold: where slopes of a convex function are told, as they rise outwards
-NEAR = 2.0**-10  # how far a prox goes to tell one
+# Of entries: their squares must be finite, and sums of those.
+LARGEST = 1e140
+# Times as far as the manifold: where slopes of a convex function are told, as they rise outwards.
+FAR = 2.0
+# How far a prox goes to tell one.
+NEAR = 2.0**-10
 DIRECTIONS = 16  # in which they are told
 
 
@@ -135,7 +139,8 @@ class _Code:
         found: Any = getattr(module, name.partition(":")[2], None)
         if not isinstance(found, type):
             raise OwnCodeError(f"{name}: there is no such class in {module.__file__ or module.__name__}")
-        if not f"{found.__module__}.".startswith(f"{module.__name__}."):  # what it has imported was not allowed
+        # What it has imported was not allowed.
+        if not f"{found.__module__}.".startswith(f"{module.__name__}."):
             raise OwnCodeError(
                 f"{name}: this class is defined in {found.__module__}; name it there, and allow that"
             )
@@ -248,7 +253,8 @@ def _load_file(module: str, path: Path) -> ModuleType:
     assert spec is not None, "a path that ends in .py"  # noqa: S101
     assert spec.loader is not None, "the same"  # noqa: S101
     loaded = importlib.util.module_from_spec(spec)
-    sys.modules[module] = loaded  # where dataclasses and the like look it up
+    # Where dataclasses and the like look it up.
+    sys.modules[module] = loaded
     try:
         spec.loader.exec_module(loaded)
     except BaseException:

@@ -21,9 +21,12 @@ from thanos_peer.topology.render import Draft, render
 
 AGENTS, PROBABILITY = 32, 0.5
 SIGMAS = (10.0, 1.0, 0.1, 0.01)
-SLACK = 0.8  # speeds that differ by less are called the same: above sigma = 1 they are, by and large
-MARGIN = 0.95  # a distance that is not smaller than this share of another is not smaller
-SETTLED_GRADIENT, SETTLED_CHANGE = 1e-3, 0.02  # a curve has come to its end: stationary, and flat at last
+# Speeds that differ by less are called the same: above sigma = 1 they are, by and large.
+SLACK = 0.8
+# A distance that is not smaller than this share of another is not smaller.
+MARGIN = 0.95
+# A curve has come to its end: stationary, and flat at last.
+SETTLED_GRADIENT, SETTLED_CHANGE = 1e-3, 0.02
 
 
 def paper_draft(regularizer: str, seed: int, *, sigma: float | None, max_rounds: int) -> Draft:

@@ -18,7 +18,8 @@ from thanos_peer.topology import Topology
 from thanos_peer.topology.graph import Graph
 
 LARGEST_LAYOUT, LAYOUT_SWEEPS = 300, 200
-FEW_EDGES, MANY_EDGES = 24, 5000  # so few get their weight in figures; of more the lines are pixels in any format
+# So few get their weight in figures; of more the lines are pixels in any format.
+FEW_EDGES, MANY_EDGES = 24, 5000
 FULL_WIDTH = 7.0  # inches that so few need
 WINDOW = 51  # rounds
 FORMATS = (".png", ".svg", ".pdf")
@@ -52,7 +53,8 @@ def picture(paint: Callable[[Any], None], *, size: tuple[float, float], theme: T
 
     file = io.BytesIO()
     with mpl.rc_context(_settings(theme)), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a box is drawn; it is no failure
+        # A box is drawn; it is no failure.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = _new_figure(figsize=size)
         paint(figure)
         _save(figure, file, suffix)
@@ -197,7 +199,8 @@ def layout(graph: Graph) -> Matrix:
         return circle
     hops = _hops(graph)
     closeness = 1 / (hops + np.eye(graph.d)) ** 2 - np.eye(graph.d)
-    places = _principal_axes(hops) + 0.1 * circle  # the circle parts agents that the axes cannot tell apart
+    # The circle parts agents that the axes cannot tell apart.
+    places = _principal_axes(hops) + 0.1 * circle
     for _ in range(LAYOUT_SWEEPS):
         away = places[:, None] - places
         length = np.linalg.norm(away, axis=-1) + np.eye(graph.d)
@@ -242,7 +245,8 @@ def draw_panels(title: str, panels: Mapping[str, Sequence[PlottedCurve]], paths:
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (label, curves) in zip(all_axes, panels.items(), strict=True):
         for curve, style in zip(curves, cycle(_styles()), strict=False):
-            values = np.maximum(curve.values[1:], np.finfo(np.float64).tiny)  # round 0 is the start, not a result
+            # Round 0 is the start, not a result.
+            values = np.maximum(curve.values[1:], np.finfo(np.float64).tiny)
             rounds = np.arange(1, len(values) + 1)
             axes.semilogy(rounds, values, color=style["color"], lw=0.5, alpha=0.25, zorder=1)
             axes.semilogy(rounds, _running_geometric_mean(values), label=curve.label, zorder=2, **style)
@@ -284,5 +288,6 @@ def _save(figure: Any, file: BinaryIO | Path, suffix: str) -> None:
     import matplotlib as mpl  # noqa: PLC0415
 
     date_key = {".svg": "Date", ".pdf": "CreationDate"}.get(suffix)
-    with mpl.rc_context({"svg.hashsalt": "thanos-peer"}):  # no date, no random ids: same data, same file
+    # No date, no random ids: same data, same file.
+    with mpl.rc_context({"svg.hashsalt": "thanos-peer"}):
         figure.savefig(file, format=suffix[1:], dpi=150, metadata={date_key: None} if date_key else None)

@@ -204,7 +204,8 @@ def proven_parameters(instance: Instance) -> tuple[float, float]:
     topology, whole = instance.topology, instance.whole
     d, n, p = topology.d, topology.problem.n, topology.problem.p
     lipschitz = max(local.f.lipschitz() for local in instance.local_problems if isinstance(local.f, SparsePCA))
-    constants = conditions.Constants(  # in float64, which overflows to infinity where Python would raise
+    # In float64, which overflows to infinity where Python would raise.
+    constants = conditions.Constants(
         d=d,
         p=p,
         L_f=np.float64(lipschitz),

@@ -20,7 +20,8 @@ from thanos_peer.topology import Topology
 from thanos_peer.topology.data import read_start, synthetic_samples
 
 FIRST_STEP = 0.1  # for samples of norm 1
-LONGEST_STEP = 0.5  # for the same, where the first follows from the samples
+# For the same, where the first follows from the samples.
+LONGEST_STEP = 0.5
 
 
 def parameters_of(topology: Topology, size: float | None = None) -> Parameters:
@@ -84,7 +85,8 @@ def seed_of(topology: Topology) -> int:
 def needs_size(topology: Topology) -> bool:
     """Whether something in the file is to follow from how large all samples are together."""
     algorithm, data = topology.algorithm, topology.problem.data
-    if topology.problem.objective is not None:  # of one's own: nothing is known of its size
+    # Of one's own: nothing is known of its size.
+    if topology.problem.objective is not None:
         return False
     return (
         "auto" in (algorithm.beta, getattr(algorithm.step, "first", None), getattr(data, "overall", None))
@@ -113,7 +115,8 @@ def _step_rule(topology: Topology, size: float | None) -> StepRule:
 def smoothing_of(topology: Topology) -> Smoothing:
     """The rule for sigma."""
     smoothing = topology.algorithm.smoothing
-    if smoothing is None:  # DESTINY: nothing to smooth, any sigma will do
+    # DESTINY: nothing to smooth, any sigma will do.
+    if smoothing is None:
         return ConstantSmoothing(1.0)
     if smoothing.rule == "constant":
         return ConstantSmoothing(smoothing.sigma)

@@ -63,7 +63,8 @@ def test_the_sum_of_any_doubles_is_the_nearest_double_of_the_exact_sum(rows):
 @given(doubles)
 def test_one_double_comes_back_as_it_was(value):
     (back,) = EXACT.decode(EXACT.encode(np.array([value]), 1))
-    assert bits(back) == bits(value + 0.0)  # only the sign of a zero is lost
+    # Only the sign of a zero is lost.
+    assert bits(back) == bits(value + 0.0)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,8 @@ def test_the_largest_number_that_is_let_in_does_not_wrap_and_the_next_is_refused
     assert whole_numbers(form, total_of(form, rows)) == [
         terms * math.trunc(Fraction(largest) / Fraction(2) ** form.last)
     ]
-    assert beyond <= 4.0  # no more is given away for safety
+    # No more is given away for safety.
+    assert beyond <= 4.0
     assert np.sign(form.decode(total_of(form, rows))) == sign
 
 

@@ -3,7 +3,8 @@ import pytest
 
 from thanos_peer.algorithm.objectives import SparsePCA
 
-WIDE, TALL = (5, 9), (20, 3)  # the first makes a Gram matrix, the second does not
+# The first makes a Gram matrix, the second does not.
+WIDE, TALL = (5, 9), (20, 3)
 
 
 @pytest.fixture
@@ -39,7 +40,8 @@ def test_the_gram_matrix_is_made_where_it_is_not_the_dearer_form(rng, n, m, has_
 def test_both_forms_agree(rng):
     A, X = rng.standard_normal((12, 4)), rng.standard_normal((12, 3))
     without = SparsePCA(A)
-    padded = SparsePCA(np.hstack([A, np.zeros((12, 4))]))  # the same f, wide enough for a Gram matrix
+    # The same f, wide enough for a Gram matrix.
+    padded = SparsePCA(np.hstack([A, np.zeros((12, 4))]))
     assert without.gram is None
     assert padded.gram is not None
     assert np.allclose(without.gradient(X), padded.gradient(X), rtol=0, atol=1e-12)

@@ -232,7 +232,8 @@ def topology_of_parts(directory, parts):
 
 def test_a_file_with_numbers_too_large_for_sums_ends_its_peer_before_it_has_said_anything(tmp_path):
     parts = [np.random.default_rng(i).standard_normal((4, 3)) for i in range(3)]
-    parts[1][:] = 6e153  # whose squares are just within, but not the sum of them
+    # Whose squares are just within, but not the sum of them.
+    parts[1][:] = 6e153
     topology = topology_of_parts(tmp_path, parts)
     with pytest.raises(
         DataFileError, match=r"peer 1 are too large: in phase size .*, inf is not .*scale the samples"

@@ -72,7 +72,8 @@ def test_no_other_tangent_point_is_better(g, rng):
         for _ in range(200):
             move = size * rng.standard_normal((n, p))
             move -= Y @ sym(Y.T @ move)
-            growth = np.sum(move**2) / (2 * eta)  # strong convexity, so a near miss is seen too
+            # Strong convexity, so a near miss is seen too.
+            growth = np.sum(move**2) / (2 * eta)
             assert objective(g, Y, G, eta, Z + move) >= least + growth - 1e-9
 
 
@@ -114,7 +115,8 @@ def test_a_multiplier_at_hand_saves_work_and_changes_nothing(rng):
     Y, G, g = random_point(40, 6, rng), rng.standard_normal((40, 6)), L1(0.5)
     cold = tangent_step(g, Y, G, 1.0, accuracy=1e-9)
     warm = tangent_step(g, Y, G, 1.0, cold.multiplier, accuracy=1e-9)
-    assert warm.steps == 2  # one look at the guess, one at the multiplier
+    # One look at the guess, one at the multiplier.
+    assert warm.steps == 2
     assert cold.steps > 2
     assert np.abs(cold.Z - warm.Z).max() < 1e-8
 
@@ -155,7 +157,8 @@ def test_the_nearest_subgradient_is_a_subgradient_and_nearest(g, rng):
     T = rng.standard_normal((12, 2))
     S = g.nearest_subgradient(X, T)
     assert distance_to_subgradients(g, X, S) < 1e-14
-    for _ in range(100):  # every other subgradient lies behind the plane through S
+    # Every other subgradient lies behind the plane through S.
+    for _ in range(100):
         other = g.nearest_subgradient(X, 2 * rng.standard_normal((12, 2)))
         assert np.sum((T - S) * (other - S)) <= 1e-12
 

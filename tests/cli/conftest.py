@@ -27,7 +27,8 @@ def new(tmp_path):
             "thanos",
             "--tolerance",
             1e-3,
-        )  # of options given twice the last counts
+            # Of options given twice the last counts.
+        )
         call("topology", "new", family, *usual, *options, "-o", tmp_path / name)
         return tmp_path / name
 

@@ -9,7 +9,8 @@ from thanos_peer.deploy.containers import IMAGE
 
 ROOT = Path(__file__).parents[2]
 LIMIT = (
-    3600  # seconds: the first test waits for engine, base image, wheels and build, each with a limit of its own
+    # Seconds: the first test waits for engine, base image, wheels and build, each with a limit of its own.
+    3600
 )
 
 

@@ -26,8 +26,10 @@ DOCKERFILE = Path(__file__).parents[2] / "docker/Dockerfile"
 PATH = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
 MEMORY = Path("/dev/shm")  # noqa: S108 - an engine is several times quicker where nothing is flushed
 
-LONG = 3000  # rounds of a run that something is to happen to: many times what passes before it can be held
-OTHERS = 900  # seconds that another test session gets to be done with its engine
+# Rounds of a run that something is to happen to: many times what passes before it can be held.
+LONG = 3000
+# Seconds that another test session gets to be done with its engine.
+OTHERS = 900
 
 
 class Engine:
@@ -92,7 +94,8 @@ class Engine:
 
         def is_under_way():
             self.docker("pause", holder)
-            if self.round_of(container) > 20:  # more than pass without the one that is paused
+            # More than pass without the one that is paused.
+            if self.round_of(container) > 20:
                 return True
             self.docker("unpause", holder)
             time.sleep(0.3)  # a small part of the run

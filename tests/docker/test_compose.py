@@ -15,7 +15,8 @@ from thanos_peer.topology import load
 
 pytestmark = pytest.mark.docker
 RING = [f"peer-{i}" for i in range(5)]
-NO_TRACE = MODULE.replace(".touch()", ".exists()")  # a container cannot write beside its code
+# A container cannot write beside its code.
+NO_TRACE = MODULE.replace(".touch()", ".exists()")
 
 
 def verdict(engine: Engine, directory):
@@ -91,7 +92,8 @@ def test_code_and_a_start_reach_the_containers(engine, image, tmp_path, options)
     with engine.project(project):
         engine.compose(project, "up")
         if options:
-            engine.compose(project, "up")  # nothing has changed, and there is nothing to do
+            # Nothing has changed, and there is nothing to do.
+            engine.compose(project, "up")
         assert codes(engine, project, "peer-0", "peer-1", *(["outcome"] if options else [])) == [
             0,
             0,

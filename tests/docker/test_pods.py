@@ -80,7 +80,8 @@ class Node:
 
 
 def test_pods_find_their_ids_and_keys_and_stay_until_they_are_told_to_go(engine, image, tmp_path):  # noqa: ARG001
-    need()  # the files of a node are root's
+    # The files of a node are root's.
+    need()
     topology = write_topology(tmp_path / "net.toml", "ring", 4)
     call("kubernetes", topology.file, "-o", tmp_path / "cluster")
     place = tmp_path / "node"

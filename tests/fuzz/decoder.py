@@ -17,7 +17,8 @@ DIGEST = "00112233445566778899aabbccddeeff" * 2  # that of the published vectors
 SHAPES = ((2, 1, "float64"), (2, 1, "float32"), (40, 2, "float64"), (2000, 3, "float64"))
 FORMS = frozenset({("int128", (1, 4)), (EXACT.kind, (1, 1)), (WORD, (1, 3)), (WORD, (1, 5)), (NOTHING, (0, 0))})
 CODECS = tuple(Codec(DIGEST, n=n, p=p, dtype=dtype, forms=FORMS) for n, p, dtype in SHAPES)
-LONG = 3  # the codec whose frames are too long to be inputs
+# The codec whose frames are too long to be inputs.
+LONG = 3
 LONGEST_ERROR = 400  # characters
 
 

@@ -38,7 +38,8 @@ MOST_GROUPS = 20
 BEGAN = 1000.0  # by the clock of a conversation
 LONGEST_LINE = 700  # characters
 NUMBERS = (0, 1, 2, 3, 5, 7, 1000, LARGEST_ROUND)
-FEATURES = "ff" * 32  # the digest of their names, where the peer's features have some
+# The digest of their names, where the peer's features have some.
+FEATURES = "ff" * 32
 TEXTS = ("float64", "float32", "", "done", "SIGTERM", FEATURES, "a\nb", "\x1b[2J", "caf\u00e9", "x" * 65)
 LONGER_TEXTS = (*TEXTS, "it waits for peer 2", "0f" * 32, "x" * 128, "x" * 129)
 VARIED = (
@@ -80,8 +81,10 @@ class Scene:
     restarts_tracking: bool = False
     has_keys: bool = False
     has_features: bool = False
-    is_hasty: bool = False  # epochs may follow each other at once
-    has_sums: bool = False  # its run begins with phases that sum
+    # Epochs may follow each other at once.
+    is_hasty: bool = False
+    # Its run begins with phases that sum.
+    has_sums: bool = False
 
     @classmethod
     def of(cls, byte: int) -> "Scene":
@@ -131,7 +134,8 @@ class Speaker:
         frame, claimed = self._frame()
         if not self._has_keys:
             return Said(frame)
-        whose = claimed if claimed in (ME, *NEIGHBORS) else NEIGHBORS[0]  # nobody else has a key that is let in
+        # Nobody else has a key that is let in.
+        whose = claimed if claimed in (ME, *NEIGHBORS) else NEIGHBORS[0]
         return Said(frame, self._script.one_of((whose, whose, whose, *NEIGHBORS, ME)), claimed)
 
     def _frame(self) -> tuple[bytes, AgentId | None]:

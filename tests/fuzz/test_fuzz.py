@@ -33,7 +33,8 @@ SECONDS = 240  # for so many, at the most
 @pytest.mark.parametrize("file", CORPUS, ids=lambda file: f"{file.parent.name}-{file.name}")
 def test_every_input_of_the_corpus_is_accepted_or_refused(file):
     is_accepted = MODULES[file.parent.name].try_bytes(file.read_bytes())
-    if not file.name.startswith("found-"):  # those that were made by hand have a name that says what they are
+    # Those that were made by hand have a name that says what they are.
+    if not file.name.startswith("found-"):
         assert is_accepted == (file.name in ACCEPTED)
 
 
@@ -98,7 +99,8 @@ def flood(make_message, count, scene=None):
 def test_a_neighbor_that_says_the_same_thing_over_and_over_fills_neither_memory_nor_log(make_message):
     grown_by, _ = flood(make_message, 2000)
     assert grown_by < 20_000
-    assert stage().talk.lines < 10 + stage().talk.seconds  # a new epoch may be said every other second
+    # A new epoch may be said every other second.
+    assert stage().talk.lines < 10 + stage().talk.seconds
 
 
 def test_epochs_that_follow_each_other_fill_no_memory():
@@ -120,7 +122,8 @@ def test_a_short_hunt_guided_by_coverage_finds_nothing(target, tmp_path):
     )
     assert inputs == accepted + refused
     assert inputs >= HUNTS[target]
-    assert min(accepted, refused) > inputs // 200  # about one in a hundred, not the same every time
+    # About one in a hundred, not the same every time.
+    assert min(accepted, refused) > inputs // 200
 
 
 def hunt(target, *options):

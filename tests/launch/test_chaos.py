@@ -54,7 +54,8 @@ def test_all_faults_strike_a_run_that_is_over_in_a_moment(tmp_path):
 
 
 def test_fewer_faults_than_asked_for_are_a_failure(tmp_path, monkeypatch):
-    monkeypatch.setattr(cli_chaos, "latest_round", lambda *_: 100_000)  # as if the run took so many rounds
+    # As if the run took so many rounds.
+    monkeypatch.setattr(cli_chaos, "latest_round", lambda *_: 100_000)
     topology = write_topology(tmp_path / "net.toml", "path", 3, change=exact("gram"))
     said = call("chaos", topology.file, "--out", tmp_path / "run", "--faults", 3, code=9).output
     assert "same bits" in said
@@ -100,7 +101,8 @@ def slow_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "disk"), prepend=os.pathsep)
 
 
-@pytest.mark.usefixtures("slow_disk")  # otherwise it is luck to catch a peer in the middle of saving
+# Otherwise it is luck to catch a peer in the middle of saving.
+@pytest.mark.usefixtures("slow_disk")
 def test_sixteen_peers_and_many_kills_give_the_same_bits(tmp_path):
     topology = write_topology(tmp_path / "net.toml", "ring", 16, max_rounds=1500)
     kinds = [option for kind in ("kill", "storm", "kill-saving") for option in ("--only", kind)]
@@ -133,7 +135,8 @@ def test_a_run_that_prepares_its_data_moves_though_no_round_of_it_is_kept(monkey
         places[1] = "size", 0, k
         clock.now += chaos.STUCK - 1
         assert not progress.has_ended()
-    places[0] = None  # too busy to answer: that is nothing new
+    # Too busy to answer: that is nothing new.
+    places[0] = None
     clock.now += chaos.STUCK
     assert not progress.has_ended()
     places[0] = "size", 0, 3
@@ -202,7 +205,8 @@ def test_a_cut_closes_what_is_open_and_lets_nobody_through_until_it_is_over():
     with through_a_proxy() as (proxies, here, there):
         here.sendall(GREETING)
         assert there.recv(64) == GREETING
-        proxies.cut(0, 30.0)  # longer than this takes however busy the machine is
+        # Longer than this takes however busy the machine is.
+        proxies.cut(0, 30.0)
         with contextlib.suppress(ConnectionResetError):
             assert here.recv(1) == b""
         with socket.create_connection(("127.0.0.1", proxies.ports[0])) as refused:

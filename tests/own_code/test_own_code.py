@@ -174,7 +174,8 @@ def test_the_exact_method_begins_with_the_bounds_of_all_agents_and_mends_a_wrong
     assert float(found.size) == pytest.approx(sum(own), rel=1e-15)
     assert network.rounds_by_phase["size"] == topology.graph.tree.rounds
     first = instance.shares[0].prepare_main(found)
-    assert (first.size, first.lipschitz) == (None, float(found.size))  # residuals are in units of the gradient
+    # Residuals are in units of the gradient.
+    assert (first.size, first.lipschitz) == (None, float(found.size))
     assert network.has_converged
     best = reference.solve(instance.whole.f, instance.whole_regularizer, instance.start, lipschitz=1.0)
     assert instance.whole.value(network.X[0]) == pytest.approx(instance.whole.value(best.X), abs=1e-12)

@@ -79,7 +79,8 @@ def test_a_peer_that_is_told_to_go_while_it_takes_leave_does_not_stay(tmp_path):
     with ended_afterwards(second):
         wait_until(lambda: "listening" in said(tmp_path / "second", 1), "a peer that waits")
         (tmp_path / "second/peers").rmdir()
-        (tmp_path / "second/peers").touch()  # its result cannot be written, so it is never done
+        # Its result cannot be written, so it is never done.
+        (tmp_path / "second/peers").touch()
         first = start_peer(topology, 0, tmp_path / "first", "--stay")
         with ended_afterwards(first):
             assert second.wait(60) == 8

@@ -145,7 +145,8 @@ def test_peers_started_by_hand_in_any_order_and_seconds_apart_have_the_same_bits
     processes, began = [], time.monotonic()
     with contextlib.ExitStack() as stack:
         for agent in np.argsort(delays):
-            if agent == last:  # a busy machine may take as long to start the first
+            # A busy machine may take as long to start the first.
+            if agent == last:
                 wait_until(lambda: "waiting" in said(out, first), "the first waits, and says so")
             time.sleep(max(0.0, began + delays[agent] - time.monotonic()))
             processes.append(start_peer(topology, agent, out))
@@ -188,7 +189,8 @@ def test_edges_count_their_messages_bytes_and_waiting(tmp_path):
     assert sent["messages_sent"] >= 50
     assert (
         0 < received["messages_received"] <= sent["messages_sent"] + 1
-    )  # a Bye is said after the facts are written
+        # A Bye is said after the facts are written.
+    )
     assert sent["bytes_sent"] > 50 * bytes_per_block(topology)
     assert sent["seconds_waited"] > 0
     assert sent["dropped"] == 0
@@ -262,4 +264,5 @@ def test_all_mix_by_the_roots_of_one_peer_whatever_eigenvalues_others_compute(tm
         assert [process.wait(60) for process in processes] == [0] * topology.d
     ours, theirs = simulated(topology), load_outcome(out, topology)
     assert set(theirs.rounds) == {ours.k}
-    assert (theirs.X.tobytes() == ours.X.tobytes()) is not is_root  # its eigenvalues are the ones that count
+    # Its eigenvalues are the ones that count.
+    assert (theirs.X.tobytes() == ours.X.tobytes()) is not is_root

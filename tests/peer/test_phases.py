@@ -38,7 +38,8 @@ from thanos_peer.topology import load
 
 N, D = 5, 4
 PHASES = ("mean", "spread", "size", "subspace", "rotation", "thanos", "consensus", "verdict")
-STOPS = {  # in each phase a round of it: on the way up the tree, at the root, on the way down
+# In each phase a round of it: on the way up the tree, at the root, on the way down.
+STOPS = {
     "thanos": "mean:1 spread:0 size:2 subspace:7 rotation:3 thanos:5 consensus:2 verdict:1",
     "proximal": "mean:3 spread:2 size:1 leading:6 proximal:9 verdict:2",
     "gram": "gram:2 verdict:3",  # after those of all
@@ -133,7 +134,8 @@ def kill_and_go_on(topology, out, holder, victims, places):
     with contextlib.ExitStack() as stack:
         stack.enter_context(ended_afterwards(*processes))
         for number, (place, victim) in enumerate(zip(places, cycle(victims), strict=False)):
-            is_saved = number % 3 < 2  # else it goes on from an earlier round, maybe of an earlier phase
+            # Else it goes on from an earlier round, maybe of an earlier phase.
+            is_saved = number % 3 < 2
             k = holding.wait_for(victim, place, is_saved=is_saved)
             processes[victim].kill()
             processes[victim].wait()
@@ -236,7 +238,8 @@ def test_a_peer_stopped_before_there_is_a_result_says_so_and_goes_on_later(tmp_p
 
 
 def test_the_result_says_what_the_network_has_found_and_keeps_every_round_once(tmp_path):
-    start = {"kind": "destiny", "seed": 1, "max_rounds": 5}  # cut short: what is divided by is not the 2-norm
+    # Cut short: what is divided by is not the 2-norm.
+    start = {"kind": "destiny", "seed": 1, "max_rounds": 5}
     topology, out = files_topology(tmp_path, max_rounds=40, start=start), tmp_path / "run"
     call("run", topology.file, "--out", out, "--every", 10, "--quiet", "--give-up-after", 60, "--reference")
     assert_same_bits(out, topology)
@@ -278,7 +281,8 @@ def test_the_result_says_what_the_network_has_found_and_keeps_every_round_once(t
         for name, known in ("objective", "objective"), ("explained_variance", "variance_explained"):
             assert facts[name] == pytest.approx(summary[known], rel=1e-9)
         assert facts["sparse_explained_variance"] == pytest.approx(summary["sparse_variance_explained"], rel=1e-9)
-        assert facts["residual"] == pytest.approx(summary["residual"], rel=0.2)  # by the 2-norm as it was found
+        # By the 2-norm as it was found.
+        assert facts["residual"] == pytest.approx(summary["residual"], rel=0.2)
         assert facts["samples"] == simulated["samples"] == 40 * D
         assert facts["overall"] == pytest.approx(simulated["overall"], rel=1e-12)
         for where in (out, tmp_path / "one"):

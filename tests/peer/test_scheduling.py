@@ -49,6 +49,7 @@ def shows_and_lengthens_turns():
 def test_a_peer_is_not_interrupted_and_its_own_thread_has_long_turns():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     said, own, earlier, later = done.stdout.splitlines()
-    assert said == "True True"  # and nobody is more important than before, or less
+    # And nobody is more important than before, or less.
+    assert said == "True True"
     assert (int(own), int(later)) == (TURN, TURN)
     assert int(earlier) == 2_000_000

@@ -33,8 +33,10 @@ from thanos_peer.storage.outcome import load_outcome
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import load
 
-LONG = 4000  # rounds: more than pass while a peer is held back
-LATE = 300.0  # seconds in which they pass, however slow the machine is
+# Rounds: more than pass while a peer is held back.
+LONG = 4000
+# Seconds in which they pass, however slow the machine is.
+LATE = 300.0
 STUCK_DISK = """
 import os, time
 
@@ -74,7 +76,8 @@ def cannot_be_helped(out, topology, lost):
 def knows_of_fallbacks(out, topology, agent):
     with tempfile.TemporaryDirectory() as copy:
         for path in checkpoints(out, agent):
-            with contextlib.suppress(FileNotFoundError):  # a later one has taken its place
+            # A later one has taken its place.
+            with contextlib.suppress(FileNotFoundError):
                 shutil.copy(path, copy)
         with CheckpointStore(Path(copy), topology, agent, is_flushed=False) as store:
             memory = store.load()
@@ -183,7 +186,8 @@ def test_after_a_power_cut_all_go_on_from_whatever_was_on_their_disks(tmp_path, 
         for process in processes:
             process.wait()
     unlucky = rng.sample(range(5), 3)
-    for agent in unlucky:  # whose latest checkpoint had not reached the disk: lost, or torn
+    # Whose latest checkpoint had not reached the disk: lost, or torn.
+    for agent in unlucky:
         earlier, latest = checkpoints(out, agent)[-2:]
         assert round_of(earlier) > 0
         latest.unlink() if rng.random() < 0.5 else latest.write_bytes(latest.read_bytes()[:100])
@@ -232,7 +236,8 @@ def test_a_disk_that_fails_stops_one_peer_and_loses_nothing(tmp_path, small_disk
     topology, out = write_topology(tmp_path / "net.toml", "ring", 4, max_rounds=LONG), tmp_path / "run"
     state = "--state", small_disk / "state"
     with running(topology, out) as processes:
-        processes[1].kill()  # as soon as it is there: it is to use the other disk from the beginning
+        # As soon as it is there: it is to use the other disk from the beginning.
+        processes[1].kill()
         processes[1].wait()
         with contextlib.suppress(FileNotFoundError):
             for leftover in checkpoints(out, 1):
@@ -245,7 +250,8 @@ def test_a_disk_that_fails_stops_one_peer_and_loses_nothing(tmp_path, small_disk
         assert processes[1].wait() == 8
         for neighbor in (0, 2):
             wait_until(lambda j=neighbor: "for peer 1 at" in said(out, j), "neighbors say for whom they wait")
-        harm(small_disk)  # what could not be finished may have left some room
+        # What could not be finished may have left some room.
+        harm(small_disk)
         again = subprocess.run(
             command("start", "--id", 1, "--topology", topology.file, "--out", out, *state),
             capture_output=True,
@@ -253,7 +259,8 @@ def test_a_disk_that_fails_stops_one_peer_and_loses_nothing(tmp_path, small_disk
             timeout=60,
             check=False,
         )
-        assert again.returncode == 8  # as soon as it has to save again
+        # As soon as it has to save again.
+        assert again.returncode == 8
         assert f"cannot save the state to {small_disk}" in again.stderr
         mend(small_disk)
         processes[1] = start_peer(topology, 1, out, *state)
@@ -328,7 +335,8 @@ def test_a_second_peer_does_not_take_a_local_socket_away_from_the_first(tmp_path
         with ended_afterwards(double):
             assert double.wait(60) == 3
         assert f"cannot listen on {topology.peers[1].address}: the address is in use" in said(other, 1)
-        processes[1].kill()  # its socket file stays behind, and is nobody's
+        # Its socket file stays behind, and is nobody's.
+        processes[1].kill()
         processes[1].wait()
         again, last = start_peer(topology, 1, out), start_peer(topology, 2, out)
         with ended_afterwards(again, last):
@@ -362,7 +370,8 @@ def test_after_a_lost_disk_the_network_can_restart_its_tracking_and_gets_there(t
         assert "the tracking starts again from the current X, epoch 1" in said(out, agent)
     distance = signed_permutation_distance(outcome.X.mean(axis=0), network.X.mean(axis=0))
     assert np.abs(outcome.X - outcome.X.mean(axis=0)).max() < 1e-5
-    assert distance < 1e-3  # both are still moving slowly, as sigma falls
+    # Both are still moving slowly, as sigma falls.
+    assert distance < 1e-3
 
 
 def test_results_that_cannot_be_written_are_written_when_the_disk_is_mended(tmp_path, small_disk):
@@ -434,7 +443,8 @@ def test_disks_may_be_lost_again_and_again(tmp_path):
     with running(topology, out) as processes:
         for epoch, lost, condition in (
             (1, 1, lambda: cannot_be_helped(out, topology, 1)),
-            (2, 2, lambda: have_saved_rounds(out, [0], epoch="e1")),  # so peer 1 has used what peer 2 said
+            # So peer 1 has used what peer 2 said.
+            (2, 2, lambda: have_saved_rounds(out, [0], epoch="e1")),
             (3, 2, lambda: have_saved_rounds(out, range(3), epoch="e2")),
         ):
             wait_slowly(processes[0], condition, "what it would need is gone")
@@ -457,14 +467,16 @@ def test_a_disk_lost_when_others_are_done_already_takes_all_of_them_into_a_new_e
     while not network.is_done:
         network.advance()
         memories[network.k] = [agent.memory() for agent in network.agents]
-    for agent, k in ((0, hub), (1, leaf), (2, leaf)):  # all but peer 3, whose disk is lost
+    # All but peer 3, whose disk is lost.
+    for agent, k in ((0, hub), (1, leaf), (2, leaf)):
         memory = memories[k][agent]
         with CheckpointStore(tmp_path / "run.state", topology, agent, is_flushed=False) as store:
             store.save(replace(memory, fallbacks=dict.fromkeys(memory.fallbacks, k - 1)))
     with running(topology, out, "--restart-tracking") as processes:
         assert processes[3].wait(120) == (8 if hub == 60 else 0)
         assert [process.wait(60) for process in processes[:3]] == [0] * 3
-    if hub == 60:  # the hub was done by then, and does not wait for what is lost
+    # The hub was done by then, and does not wait for what is lost.
+    if hub == 60:
         assert "the run is over at all of its neighbors" in said(out, 3)
     for agent in range(3 if hub == 60 else 4):
         facts = json.loads(PeerFiles(out, topology, agent).facts.read_text(encoding="utf-8"))
@@ -528,7 +540,8 @@ def test_a_peer_killed_after_it_was_done_does_not_wait_for_those_that_have_left(
         assert [process.wait(60) for process in processes] == [0, 0]
         memory = replace(simulated(topology).agents[1].memory(), done=frozenset({0}))
         with CheckpointStore(tmp_path / "run.state", topology, 1, is_flushed=False) as store:
-            store.save(memory)  # as if it had been killed before it heard that all are done
+            # As if it had been killed before it heard that all are done.
+            store.save(memory)
         processes[1] = start_peer(topology, 1, out)
         assert processes[1].wait(60) == 0
     assert "going on from round 200" in said(out, 1)

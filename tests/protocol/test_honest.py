@@ -74,7 +74,8 @@ def changed(block, **fields):
     return block._replace(stop=stop, **fields)
 
 
-AT = 5  # the round in which it is told
+# The round in which it is told.
+AT = 5
 # Each row: the rule that it breaks, the run, and the field with its value.
 BLOCKS = [
     ("streak", RESTLESS, {"streak": 2}),

@@ -45,7 +45,8 @@ def test_a_long_name_is_shortened_to_a_line(name, shown):
 
 
 def test_names_are_drawn_as_they_are_and_zeros_have_no_number():
-    names = ["$x_1$", "<b>", "基因"]  # mathematics, markup, and letters that the font does not have
+    # Mathematics, markup, and letters that the font does not have.
+    names = ["$x_1$", "<b>", "基因"]
     drawn = texts(loadings_drawing(np.array([[0.5, 0.0], [0.0, -0.25], [0.0, 0.0]]), [0, 1, 2], names))
     assert "<!-- $x_1$ -->" in drawn
     assert "<!-- &lt;b&gt; -->" in drawn

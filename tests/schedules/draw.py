@@ -19,7 +19,8 @@ LONGEST = {  # seconds
     "fail_disk": 2.0,
 }
 KINDS_AT = [*["kill", "stop"] * 4, "freeze", "cut", "duplicate", "lose_disk", "fail_disk"]
-AGAIN = ["lose_disk"] * 6  # in an epoch that some peers do not know yet
+# In an epoch that some peers do not know yet.
+AGAIN = ["lose_disk"] * 6
 LATEST = {  # seconds after what is waited for
     MIDWAY: 0.1,
     NEAR_END: 0.1,
@@ -30,7 +31,8 @@ LATEST = {  # seconds after what is waited for
     "while proving": 0.2,
     "while staying": 4.0,
 }
-LEADS_TO = {  # what would hardly come about by itself
+# What would hardly come about by itself.
+LEADS_TO = {
     "while proving": [("kill", "while staying"), ("stop", "while staying")],
     "while staying": [("kill", "while saving")],
     "while lost": [("lose_disk", MIDWAY), ("lose_disk", LAST_ROUND)],

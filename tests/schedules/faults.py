@@ -10,11 +10,14 @@ from thanos_peer.phases import PhaseRunner
 from thanos_peer.problem import Instance
 from thanos_peer.protocol.stages import Stage
 
-ENOUGH = 14  # rounds, after which most peers cannot say the first ones again
-OUTPUTS = 2  # outputs: a kill at the very moment that a stage begins comes after so many of them, at the most
+# Rounds, after which most peers cannot say the first ones again.
+ENOUGH = 14
+# Outputs: a kill at the very moment that a stage begins comes after so many of them, at the most.
+OUTPUTS = 2
 MIDWAY, NEAR_END, LAST_ROUND = "midway", "near the end", "in the last round"
 NEW_EPOCH = "in a new epoch"
-STAGES = {  # what is waited for; a session begins in RUNNING, and enters it for a new epoch only
+# What is waited for; a session begins in RUNNING, and enters it for a new epoch only.
+STAGES = {
     NEW_EPOCH: Stage.RUNNING,
     "while lost": Stage.LOST,
     "while saving": Stage.SAVING,

@@ -37,7 +37,8 @@ from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import parse
 from thanos_peer.topology.data import samples_of
 
-NETWORKS = [  # family, size, method, rounds and tolerance, how numbers are sent, and whether samples are prepared
+# Family, size, method, rounds and tolerance, how numbers are sent, and whether samples are prepared.
+NETWORKS = [
     ("path", 3, "thanos", (30, 0.0), "float64", False),
     ("ring", 4, "thanos", (25, 0.0), "float32", False),
     ("star", 4, "thanos", (30, 0.3), "float64", False),
@@ -47,7 +48,8 @@ NETWORKS = [  # family, size, method, rounds and tolerance, how numbers are sent
     ("star", 5, "gram", (None, None), "float64", False),
     *(("path", 3, name, (20, 0.3) if METHODS[name].mixes else (None, None), "float64", True) for name in METHODS),
 ]
-UNPREPARED = 4  # the first of them, where each start of an epoch has an X of its own
+# The first of them, where each start of an epoch has an X of its own.
+UNPREPARED = 4
 BATCH = 200
 
 

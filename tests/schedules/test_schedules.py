@@ -26,7 +26,8 @@ from thanos_peer.protocol.stages import TRANSITIONS, Stage
 from thanos_peer.protocol.waiting import Waiting
 
 SCHEDULES = 200
-MOST = 400  # schedules: in one of them a broken rule must show
+# Schedules: in one of them a broken rule must show.
+MOST = 400
 AT_ANY_MOMENT = [f"{kind} {when}" for kind in ("kill", "stop") for when in ("in the last round", *STAGES)]
 
 

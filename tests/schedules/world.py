@@ -43,14 +43,22 @@ from thanos_peer.protocol.wire import DONE, SPENT, Bye, Codec
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import Topology
 
-CONNECTS = 0.05  # seconds until two hosts that can reach each other are connected
-APART = 20.0  # seconds without a connection, after which a neighbor that is done may be given up
-LATE = 3.0  # seconds, at the most, by which some messages are overtaken
-SILENCE = 4.0  # seconds until a connection that nothing comes through is given up: `SILENCE_MS` of links.py
-NOTIFIES = 5.0  # seconds in which a peer that is finished tries to reach its neighbors: `PATIENCE` of notify.py
-DUPLICATE = 16.0  # seconds after which a duplicate that reaches the address of its peer must have ended
-OPERATOR = 20.0  # seconds until an operator starts a peer again that has said that this may be needed
-LIVELY = 300.0  # seconds after the last fault in which every peer must be done, or have said why it cannot be
+# Seconds until two hosts that can reach each other are connected.
+CONNECTS = 0.05
+# Seconds without a connection, after which a neighbor that is done may be given up.
+APART = 20.0
+# Seconds, at the most, by which some messages are overtaken.
+LATE = 3.0
+# Seconds until a connection that nothing comes through is given up: `SILENCE_MS` of links.py.
+SILENCE = 4.0
+# Seconds in which a peer that is finished tries to reach its neighbors: `PATIENCE` of notify.py.
+NOTIFIES = 5.0
+# Seconds after which a duplicate that reaches the address of its peer must have ended.
+DUPLICATE = 16.0
+# Seconds until an operator starts a peer again that has said that this may be needed.
+OPERATOR = 20.0
+# Seconds after the last fault in which every peer must be done, or have said why it cannot be.
+LIVELY = 300.0
 
 
 class WrongError(AssertionError):
@@ -63,18 +71,24 @@ class Node:
 
     id: int
     disk: list[Memory] = field(default_factory=list)
-    result: tuple[int, bytes, int] | None = None  # the epoch, the bits of X, and the last round
-    final: Mapping[str, np.ndarray] = field(default_factory=dict)  # the state of its last round, by name
+    # The epoch, the bits of X, and the last round.
+    result: tuple[int, bytes, int] | None = None
+    # The state of its last round, by name.
+    final: Mapping[str, np.ndarray] = field(default_factory=dict)
     said: Result | None = None  # the result as it is written
     process: "Process | None" = None
-    highest: int = 0  # the last round that it has come to in the latest epoch
+    # The last round that it has come to in the latest epoch.
+    highest: int = 0
     epoch: int = 0
     is_over: bool = False  # it has left, with its result
-    has_lost_run: bool = False  # it has said that its state is lost and the run is over
-    has_said_over: bool = False  # its neighbors have been told so, if not by its end
+    # It has said that its state is lost and the run is over.
+    has_lost_run: bool = False
+    # Its neighbors have been told so, if not by its end.
+    has_said_over: bool = False
     has_lost_disk: bool = False
     fails_until: float = 0.0  # nothing can be written before
-    starts: dict[int, Memory] = field(default_factory=dict)  # what it began each epoch after the first with
+    # What it began each epoch after the first with.
+    starts: dict[int, Memory] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -87,7 +101,8 @@ class Process:
     is_duplicate: bool = False
     frozen_until: float = 0.0
     is_alive: bool = True
-    frames: list[tuple[bytes, float, int]] = field(default_factory=list)  # not heard yet: with time and sender
+    # Not heard yet: with time and sender.
+    frames: list[tuple[bytes, float, int]] = field(default_factory=list)
     unsaved: Memory | None = None  # which is being written
     last_words: list[str] = field(default_factory=list)
     error: BaseException | None = None
@@ -151,7 +166,8 @@ class World:
         self.counts: Counter[str] = Counter()
         self._calm_from = 0.0  # when the last fault is over
         self.begins_again = False  # whether a disk is lost
-        self._was_apart = False  # whether a peer was given up, as those near it may have told others
+        # Whether a peer was given up, as those near it may have told others.
+        self._was_apart = False
         for node in self.nodes:
             self._at(self._rng.uniform(0, 0.2), lambda node=node: self._start(node))
 
@@ -448,7 +464,8 @@ class World:
     def _write(self, node: Node, memory: Memory) -> None:
         self._check_disk(node)
         if node.disk and node.disk[-1].epoch > memory.epoch:
-            return  # it is not gone on from any more
+            # It is not gone on from any more.
+            return
         kept = [each for each in node.disk if each.epoch == memory.epoch and each.k != memory.k]
         node.disk = [*kept[-1:], memory]
 
@@ -474,7 +491,8 @@ class World:
         elif isinstance(error, RunOverError) and self.begins_again:
             self.counts["lost runs said"] += 1
             node.has_lost_run = True
-            self._at(self.now + OPERATOR, lambda: self._start(node))  # those who have not heard it are told again
+            # Those who have not heard it are told again.
+            self._at(self.now + OPERATOR, lambda: self._start(node))
         elif isinstance(error, StateLostError) and node.has_lost_disk:
             self.counts["lost state said"] += 1
             self._at(self.now + 1.0, lambda: self._start(node, restarts_tracking=True))
@@ -506,7 +524,8 @@ class World:
         rng = self._rng
         is_lossy = self.now < self._calm_from
         is_lost = is_lossy and rng.random() < self._loss
-        if self._cut[i, j] or (is_lost and i != j):  # its own address is on its own host
+        # Its own address is on its own host.
+        if self._cut[i, j] or (is_lost and i != j):
             self.counts["messages lost"] += 1
             return
         copies = 1 + (is_lossy and rng.random() < self._loss)

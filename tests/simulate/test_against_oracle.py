@@ -18,7 +18,8 @@ from thanos_peer.simulate import AgentNetwork, StackedNetwork
 
 ROUNDS = 200
 MU, BETA = 0.2, 0.2
-GRAPHS = {  # family: agents, samples; from Gram matrices for all to A(A'X) for all, a mixture on the grid
+# Family: agents, samples; from Gram matrices for all to A(A'X) for all, a mixture on the grid.
+GRAPHS = {
     "ring": (8, 80),
     "star": (6, 45),
     "grid": (9, 31),
@@ -31,7 +32,8 @@ SMOOTHINGS = {
     "constant": {"rule": "constant", "sigma": 5.0},
     "decreasing": {"rule": "decreasing", "sigma0": 10.0, "exponent": 1 / 3},
 }
-OTHER_METHODS = {  # given samples, W, start and iterations; with what follows from the data
+# Given samples, W, start and iterations; with what follows from the data.
+OTHER_METHODS = {
     "drgta": lambda given, known, smooth: drgta(*given, a=1, b=known["step"], t=1, **smooth)[0],
     "drgta, 3 mixings": lambda given, known, smooth: drgta(*given, a=1, b=known["step"], t=3, **smooth)[0],
     "dprgt": lambda given, known, smooth: dprgt(*given, a=known["step"], **smooth)[0],

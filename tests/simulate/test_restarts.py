@@ -52,7 +52,8 @@ def test_all_agents_of_both_engines_have_the_same_bits_after_several_starts(meth
     assert {X.tobytes() for X in agents.X} == {stacked.X[0].tobytes()}
     assert agents.rounds_by_phase == stacked.rounds_by_phase
     rounds = run(problem(method))[1].rounds_by_phase[method]
-    assert (agents.rounds_by_phase[method] > rounds) == (method == "proximal")  # the root of gram has all it needs
+    # The root of gram has all it needs.
+    assert (agents.rounds_by_phase[method] > rounds) == (method == "proximal")
 
 
 def test_with_no_time_for_another_start_the_answer_of_the_first_stays():

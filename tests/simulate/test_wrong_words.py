@@ -15,7 +15,8 @@ from thanos_peer.problem import build
 D, N, P = 4, 6, 2
 PREPARED = {"kind": "files", "center": True, "scale": True, "overall": "auto"}
 FOUND = {"kind": "leading"}
-HALF = slice(3 + N * P, None)  # the sums in the word of gram
+# The sums in the word of gram.
+HALF = slice(3 + N * P, None)
 HUGE = 1 << 126
 
 

@@ -85,7 +85,8 @@ def test_connections_that_say_nothing_are_limited_and_the_run_goes_on(tmp_path, 
     topology = write_topology(tmp_path / "net.toml", "ring", 4, has_keys=has_keys, max_rounds=2000)
     address, out = topology.peers[0].address, tmp_path / "run"
     with running(topology, out) as processes, contextlib.ExitStack() as stack:
-        processes[2].send_signal(signal.SIGSTOP)  # so that the run is not over before all are there
+        # So that the run is not over before all are there.
+        processes[2].send_signal(signal.SIGSTOP)
         usual = usual_files(processes[0])
         connect_silently(stack, address, 4 * MOST_STRANGERS, GREETING if has_keys else BEGUN)
         wait_until(lambda: open_files(processes[0]) <= usual + MOST_STRANGERS + 4, "the others are cut off", 30)
@@ -93,7 +94,8 @@ def test_connections_that_say_nothing_are_limited_and_the_run_goes_on(tmp_path, 
         processes[1].send_signal(signal.SIGKILL)
         processes[1].wait()
         connect_silently(stack, address, MOST_STRANGERS, BEGUN)
-        processes[1] = start_peer(topology, 1, out)  # a neighbor gets in all the same
+        # A neighbor gets in all the same.
+        processes[1] = start_peer(topology, 1, out)
         processes[2].send_signal(signal.SIGCONT)
 
 
@@ -117,7 +119,8 @@ def read_to_the_end(connection):
 
 
 def test_a_crowd_from_one_address_does_not_cut_off_who_comes_from_another(tmp_path, monkeypatch):
-    monkeypatch.setattr(links_module, "HANDSHAKE_MS", 600_000)  # nobody is cut off for being slow
+    # Nobody is cut off for being slow.
+    monkeypatch.setattr(links_module, "HANDSHAKE_MS", 600_000)
     topology = write_topology(tmp_path / "net.toml", "path", 2, has_keys=True)
     address = topology.peers[0].address
 
@@ -130,11 +133,13 @@ def test_a_crowd_from_one_address_does_not_cut_off_who_comes_from_another(tmp_pa
             await asyncio.to_thread(connect_silently, stack, address, MOST_STRANGERS + 20, source="127.0.0.2")
             for _ in range(600):
                 await asyncio.sleep(0.05)
-                if links.strangers == 21:  # and the last one before them, who may stay, is not among them
+                # And the last one before them, who may stay, is not among them.
+                if links.strangers == 21:
                     break
             assert links.strangers == 21
             alone[0].settimeout(0.1)
-            with pytest.raises(TimeoutError):  # nothing more to hear, but not cut off
+            # Nothing more to hear, but not cut off.
+            with pytest.raises(TimeoutError):
                 await asyncio.to_thread(read_to_the_end, alone[0])
         links.close(linger=0)
 
@@ -144,7 +149,8 @@ def test_a_crowd_from_one_address_does_not_cut_off_who_comes_from_another(tmp_pa
 def test_garbage_in_many_connections_does_not_disturb_a_run(tmp_path):
     topology = write_topology(tmp_path / "net.toml", "ring", 4, has_keys=True, max_rounds=1500)
     with running(topology, tmp_path / "run") as processes, contextlib.ExitStack() as stack:
-        processes[0].send_signal(signal.SIGSTOP)  # so that the run is not over before all are there
+        # So that the run is not over before all are there.
+        processes[0].send_signal(signal.SIGSTOP)
         usual = usual_files(processes[2])
         connect_silently(stack, topology.peers[2].address, 300, b"GET / HTTP/1.1\r\n\r\n" * 100)
         wait_until(lambda: open_files(processes[2]) <= usual + 4, "they are thrown out", 30)
@@ -160,10 +166,11 @@ def test_after_blocks_of_wrong_rounds_and_questions_without_end_a_run_goes_on(tm
         [block_of(topology, 3, 10**6), hello_of(topology, 3, is_asking=True), b"\xc1" * 90],
     )
     with running(topology, out) as processes:
-        processes[2].send_signal(signal.SIGSTOP)  # so that the run is not over before it is flooded
+        # So that the run is not over before it is flooded.
+        processes[2].send_signal(signal.SIGSTOP)
         with speaking_to(topology, 0, pair_of(topology, 3)) as (flood, _):
-
-            def is_shut_out():  # and so is the real neighbor, whose key it is
+            # And so is the real neighbor, whose key it is.
+            def is_shut_out():
                 with contextlib.suppress(zmq.Again):
                     for number in range(3000):
                         flood.send(frames[number % 3], zmq.NOBLOCK)
@@ -213,11 +220,14 @@ def test_a_message_of_parts_without_end_does_not_fill_the_memory(tmp_path, has_k
         usual = largest_mib(processes[0])
         with speaking_to(topology, 0, pair_of(topology, 1) if has_keys else None) as (flood, _):
             flood.sndtimeo = 60_000
-            for _ in range(5000):  # 4 GB, and the sender keeps a part only once
+            # 4 GB, and the sender keeps a part only once.
+            for _ in range(5000):
                 flood.send(part, zmq.SNDMORE, copy=False)
-            flood.send(b"")  # ZeroMQ sends nothing before: then all of it as fast as the line is
+            # ZeroMQ sends nothing before: then all of it as fast as the line is.
+            flood.send(b"")
             wait_until(lambda: "whole message, from" in said(out, 0), "it is cut off")  # by one rule or the other
-        assert largest_mib(processes[0]) < usual + 2000  # half of it: a busy machine looks late
+        # Half of it: a busy machine looks late.
+        assert largest_mib(processes[0]) < usual + 2000
         processes.append(start_peer(topology, 1, out))
         with ended_afterwards(processes[1]):
             assert [process.wait(120) for process in processes] == [0, 0]
@@ -230,8 +240,8 @@ def test_messages_of_several_parts_are_not_heard(tmp_path, has_keys):
     with ended_afterwards(process):
         wait_until(lambda: "listening" in said(out, 0), "it listens")
         with speaking_to(topology, 0, pair_of(topology, 1) if has_keys else None) as (speaker, _):
-
-            def is_refused():  # in the clear, by a connection that is not noted yet they are taken for messages
+            # In the clear, by a connection that is not noted yet they are taken for messages.
+            def is_refused():
                 speaker.send_multipart([b"a part of something"] * 3)
                 return "it sent a message of several parts" in said(out, 0)
 
@@ -239,7 +249,8 @@ def test_messages_of_several_parts_are_not_heard(tmp_path, has_keys):
             assert messages_from(topology, 1) == 0
 
             def is_heard():
-                speaker.send(hello_of(topology, 1))  # it may still go to the connection that is being cut off
+                # It may still go to the connection that is being cut off.
+                speaker.send(hello_of(topology, 1))
                 return messages_from(topology, 1) > 0
 
             wait_until(is_heard, "a whole one is, by another connection, which is as good as any", 30)
@@ -285,7 +296,8 @@ def test_a_frame_beyond_the_limit_ends_its_connection_before_it_is_read(tmp_path
             for size in (largest, largest + SEALED + 1):
                 await asyncio.to_thread(speaker.send, bytes(size))
             for _ in range(600):
-                await asyncio.to_thread(speaker.send, b"x")  # it may still go to the connection that is ended
+                # It may still go to the connection that is ended.
+                await asyncio.to_thread(speaker.send, b"x")
                 await asyncio.sleep(0.05)
                 if 1 in heard:
                     break
@@ -328,7 +340,8 @@ def test_strangers_together_may_say_so_much_before_a_handshake_and_no_more(tmp_p
     topology = write_topology(tmp_path / "net.toml", "path", 2, has_keys=True, n=2000, p=12, samples=24)
     out, frame = tmp_path / "run", codec_of(topology).largest_frame
     process = start_peer(topology, 0, out, env=environment_with(NO_HURRY, tmp_path / "no-hurry"))
-    begun = GREETING + b"\x06" + frame.to_bytes(8) + bytes(frame - 1)  # a command but for its last byte
+    # A command but for its last byte.
+    begun = GREETING + b"\x06" + frame.to_bytes(8) + bytes(frame - 1)
     with ended_afterwards(process), contextlib.ExitStack() as stack:
         wait_until(lambda: "listening" in said(out, 0), "it listens")
         usual = largest_mib(process)
@@ -340,7 +353,8 @@ def test_strangers_together_may_say_so_much_before_a_handshake_and_no_more(tmp_p
 def test_strangers_are_cut_off_until_they_have_said_little_enough(tmp_path, monkeypatch):
     monkeypatch.setattr(connections, "STRANGERS_BYTES", 2**20)
     monkeypatch.setattr(connections, "SHARES", 0)
-    monkeypatch.setattr(links_module, "HANDSHAKE_MS", 600_000)  # nobody is cut off for being slow
+    # Nobody is cut off for being slow.
+    monkeypatch.setattr(links_module, "HANDSHAKE_MS", 600_000)
     topology = write_topology(tmp_path / "net.toml", "path", 2, has_keys=True)
     part, size = GREETING + b"\x06" + (2**16).to_bytes(8) + bytes(2**16 - 1), 2**16
 
@@ -366,7 +380,8 @@ def test_who_speaks_an_older_zmtp_in_the_clear_is_heard_and_has_no_more_rights(t
     process, out = start_peer(topology, 0, tmp_path / "run"), tmp_path / "run"
     with ended_afterwards(process), contextlib.ExitStack() as stack:
         wait_until(lambda: "listening" in said(out, 0), "it listens")
-        push = b"\xff" + bytes(7) + b"\x01\x7f\x01\x08" + bytes(2)  # ZMTP 2.0, a PUSH socket, no identity
+        # ZMTP 2.0, a PUSH socket, no identity.
+        push = b"\xff" + bytes(7) + b"\x01\x7f\x01\x08" + bytes(2)
         connect_silently(stack, topology.peers[0].address, 3, push + b"\x00\x01x" + b"\x01\x01y\x00\x01z")
         wait_until(lambda: status_of(topology, 0)["rejected"] == 3, "what is no part is heard", 30)
         assert process.poll() is None

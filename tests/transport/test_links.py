@@ -9,7 +9,8 @@ from thanos_peer.transport.links import Links
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
 READY = b"\x04\x1a\x05READY\x0bSocket-Type" + (4).to_bytes(4) + b"PULL"
 PART = b"\x01\xfa" + bytes(250)  # more follow
-MOST = 2**30  # bytes: more than are read between two looks
+# Bytes: more than are read between two looks.
+MOST = 2**30
 
 
 def test_a_listener_that_sends_parts_without_end_is_cut_off():

@@ -35,11 +35,16 @@ from thanos_peer.algorithm.units import scale, unit_of
 from thanos_peer.block import Matrix
 
 _EPS = float(np.finfo(np.float64).eps)
-_SHRINK = 0.9  # L falls by this factor at most, once (*) has failed
-_FLATTEST = 1e-3  # L stays above this part of ||sym(Y'G)||_2, however flat f is: eta g must not explode
-STEEPEST = 0.01  # and above this part of the slope of g
-_FIRST_SHRINK = 0.125  # and by this one before: the first guess of L may be far too large
-_PATIENCE = ((1e-12, 100), (1e-9, 10_000), (np.inf, 20_000))  # residual below, evaluations without a better one
+# L falls by this factor at most, once (*) has failed.
+_SHRINK = 0.9
+# L stays above this part of ||sym(Y'G)||_2, however flat f is: eta g must not explode.
+_FLATTEST = 1e-3
+# And above this part of the slope of g.
+STEEPEST = 0.01
+# And by this one before: the first guess of L may be far too large.
+_FIRST_SHRINK = 0.125
+# Residual below, evaluations without a better one.
+_PATIENCE = ((1e-12, 100), (1e-9, 10_000), (np.inf, 20_000))
 
 
 @dataclass(frozen=True)

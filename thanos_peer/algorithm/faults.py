@@ -5,9 +5,11 @@ import numpy as np
 from thanos_peer.algorithm.stiefel import infeasibility
 from thanos_peer.block import Matrix
 
-ROUNDING = 1e-9  # how far apart, relatively, two ways to compute the same number may be
+# How far apart, relatively, two ways to compute the same number may be.
+ROUNDING = 1e-9
 TINIEST = float(np.finfo(np.float64).tiny)  # below it numbers have fewer digits
-FEASIBLE = 1e-9  # what is nearer to the manifold than this counts as on it
+# What is nearer to the manifold than this counts as on it.
+FEASIBLE = 1e-9
 
 
 def range_fault(what: str, number: float, least: float, most: float) -> str | None:

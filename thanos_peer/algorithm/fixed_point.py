@@ -19,7 +19,8 @@ from thanos_peer.block import Matrix
 
 _MANTISSA = 53  # bits of a double
 _DIGIT = 64  # bits
-_LEAST = -1022  # exponent of the smallest double that has all its bits
+# Exponent of the smallest double that has all its bits.
+_LEAST = -1022
 _LITTLE = np.dtype("<u8")
 _Digits = NDArray[np.uint64]
 
@@ -59,15 +60,18 @@ class FixedPoint:
         """
         flat = values.ravel()
         exponent = self.bits - 1 + self.last - (terms - 1).bit_length()
-        limit = math.ldexp(1.0, exponent) if exponent < 1024 else math.inf  # itself beyond, or the sum would wrap
+        # Itself beyond, or the sum would wrap.
+        limit = math.ldexp(1.0, exponent) if exponent < 1024 else math.inf
         if not (np.abs(flat) < limit).all():
             worst = flat[int(np.argmax(np.where(np.isfinite(flat), np.abs(flat), np.inf)))]
             raise OutOfRangeError(f"{worst:.3g} is not below {limit:.3g}")
         mantissas, exponents = np.frexp(np.abs(flat))
         whole = np.ldexp(mantissas, _MANTISSA).astype(np.uint64)
         shifts = exponents.astype(np.int64) - (_MANTISSA + self.last)
-        whole >>= np.clip(-shifts, 0, _DIGIT - 1).astype(np.uint64)  # what is below the last bit is cut off
-        digits = np.zeros((flat.size, self.bits // _DIGIT + 1), dtype=np.uint64)  # and one more, for what moves up
+        # What is below the last bit is cut off.
+        whole >>= np.clip(-shifts, 0, _DIGIT - 1).astype(np.uint64)
+        # And one more, for what moves up.
+        digits = np.zeros((flat.size, self.bits // _DIGIT + 1), dtype=np.uint64)
         at, by = np.divmod(np.maximum(shifts, 0), _DIGIT)
         at, rows = np.where(whole > 0, at, 0), np.arange(flat.size)
         digits[rows, at], digits[rows, at + 1] = _moved_up(whole, by)
@@ -107,7 +111,8 @@ class FixedPoint:
         return np.frombuffer(raw, dtype=_LITTLE).astype(np.uint64, copy=False).reshape(-1, self.bits // _DIGIT)
 
 
-EXACT = FixedPoint(2112, -1074)  # every double as it is, and the sum of up to 2^12 of them
+# Every double as it is, and the sum of up to 2^12 of them.
+EXACT = FixedPoint(2112, -1074)
 
 
 def _moved_up(digit: _Digits, by: NDArray[np.int64]) -> tuple[_Digits, _Digits]:
@@ -131,7 +136,8 @@ def _leading_digit(size: _Digits) -> tuple[_Digits, NDArray[np.int64]]:
 
     Where any bit below them is set, so is the last of them: rounded to 53 bits, they are the whole rounded once.
     """
-    size = np.pad(size, ((0, 0), (2, 0)))  # so that two digits are below every one
+    # So that two digits are below every one.
+    size = np.pad(size, ((0, 0), (2, 0)))
     rows, top = np.arange(len(size)), np.maximum(2, size.shape[1] - 1 - np.argmax(size[:, ::-1] != 0, axis=1))
     has_more = np.logical_or.accumulate(size != 0, axis=1)[rows, top - 2]
     zeros = _leading_zeros(size[rows, top])

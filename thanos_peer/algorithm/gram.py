@@ -26,7 +26,8 @@ from thanos_peer.algorithm.solving import GOES_ON, Solving, rank
 from thanos_peer.block import Matrix, bytes_each
 
 WORK = 4_000_000_000  # of one sum: about a second
-LARGEST_FRAME = 2**26  # bytes, of A_iA_i' on its way up: n(n+1)/2 numbers, which are to be worked on in seconds
+# Bytes, of A_iA_i' on its way up: n(n+1)/2 numbers, which are to be worked on in seconds.
+LARGEST_FRAME = 2**26
 
 
 def evaluations_per_sum(n: int, p: int) -> int:

@@ -20,7 +20,8 @@ from thanos_peer.block import Matrix
 # Sums, as benchmarks/typical_sums.py prints them: a mean of random problems with n of 100 and more; and of noise,
 # whose leading eigenvalues are close, the cube of sums per n/p.
 TYPICAL, CUBE_OF_NOISE = 15, 800
-ENOUGH = 1e-12  # of the largest eigenvalue: what is left is hardly more than rounding
+# Of the largest eigenvalue: what is left is hardly more than rounding.
+ENOUGH = 1e-12
 
 
 @dataclass(frozen=True)

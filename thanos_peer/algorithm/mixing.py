@@ -11,8 +11,10 @@ from thanos_peer.algorithm.stiefel import inner, norm
 from thanos_peer.block import AgentId, Block, Matrix, stacked
 from thanos_peer.errors import DivergenceError
 
-LARGEST_SQUARE = 1e76  # of ||D||_F, so that float32 can carry D as well
-BLOW_UP = 100.0  # ||X||_F may be this many times sqrt(p), its value on the manifold; nothing returns from there
+# Of ||D||_F, so that float32 can carry D as well.
+LARGEST_SQUARE = 1e76
+# ||X||_F may be this many times sqrt(p), its value on the manifold; nothing returns from there.
+BLOW_UP = 100.0
 
 
 class Heard:

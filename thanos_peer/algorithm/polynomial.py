@@ -34,12 +34,16 @@ from numpy.typing import NDArray
 
 from thanos_peer.block import Matrix
 
-TIE = 1e-12  # eigenvalues that are closer count as one
-STEADY = 1e5  # rounding and disagreement may be multiplied by so much on the way: 2e-11 of what is mixed
+# Eigenvalues that are closer count as one.
+TIE = 1e-12
+# Rounding and disagreement may be multiplied by so much on the way: 2e-11 of what is mixed.
+STEADY = 1e5
 MOST_TIMES = 8  # that a polynomial is applied
-_EXCHANGES = 200  # of reference points; a handful is usual
+# Of reference points; a handful is usual.
+_EXCHANGES = 200
 _WITHIN = 1 + 1e-9  # of the least possible
-_HALVINGS = 60  # of an interval with a root in it
+# Of an interval with a root in it.
+_HALVINGS = 60
 _NOTHING = 1e-30  # for logarithms: as good as zero
 
 
@@ -69,7 +73,8 @@ def distinct_eigenvalues(W: Matrix) -> Matrix:
         ValueError: The graph is not connected: 1 is an eigenvalue twice.
     """
     values, Q = np.linalg.eigh(W)
-    values = (values + (Q * (W @ Q - Q * values)).sum(axis=0))[:-1]  # Rayleigh: some more of the last digits
+    # Rayleigh: some more of the last digits.
+    values = (values + (Q * (W @ Q - Q * values)).sum(axis=0))[:-1]
     if values.size and values[-1] > 1 - TIE:
         raise ValueError("W averages over a connected graph only")
     ends = [0, *(np.flatnonzero(np.diff(values) > TIE) + 1), len(values)]
@@ -112,7 +117,8 @@ def best_polynomial(eigenvalues: Matrix, shrink: float) -> Power:
         found = _fewest_roots(eigenvalues, each)
         orders = leja_order(found), steady_order(found, eigenvalues)
         growth, roots = min((amplification(eigenvalues, order), order) for order in orders)
-        is_enough = _shrinks(eigenvalues, found, each)  # rounding may spoil a search for many roots
+        # Rounding may spoil a search for many roots.
+        is_enough = _shrinks(eigenvalues, found, each)
         least = min(least, (growth if is_enough else math.inf, Power(roots, times)))
         if least[0] <= STEADY:
             break
@@ -200,7 +206,8 @@ def _best_reference(points: Matrix, k: int) -> NDArray[np.intp]:
         values = _levelled(points[reference], points)
         values[reference] = _signs(k + 1)
         ends = [0, *(np.flatnonzero(np.diff(values >= 0)) + 1), len(points)]
-        if np.abs(values).max() <= _WITHIN or len(ends) != k + 2:  # rounding may make or lose a sign
+        # Rounding may make or lose a sign.
+        if np.abs(values).max() <= _WITHIN or len(ends) != k + 2:
             break
         runs = [first + int(np.argmax(np.abs(values[first:end]))) for first, end in pairwise(ends)]
         reference = np.array(runs)
@@ -211,7 +218,8 @@ def _levelled(reference: Matrix, x: Matrix) -> Matrix:
     """The polynomial that is +1 and -1 in turn at the reference points, at each x (barycentric formula)."""
     distances = np.abs(reference[:, None] - reference) + np.eye(len(reference))
     logs = -np.log(distances).sum(axis=1)
-    weights = np.exp(logs - logs.max())  # without their signs, which alternate as the values do
+    # Without their signs, which alternate as the values do.
+    weights = np.exp(logs - logs.max())
     with np.errstate(divide="ignore", invalid="ignore"):  # where x is a reference point
         terms = weights / (x[:, None] - reference)
         values: Matrix = terms.sum(axis=1) / (terms * _signs(len(reference))).sum(axis=1)

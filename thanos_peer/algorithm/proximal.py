@@ -97,7 +97,8 @@ class Proximal(Solving):
         state = self._with_best(state)
         if state.number + 1 < setup.restarts and not is_late:
             anew = accelerated.start(setup.restart(int(state.number) + 1), setup.size)
-            anew = replace(anew, gradient=state.gradient)  # so that all starts have one unit
+            # So that all starts have one unit.
+            anew = replace(anew, gradient=state.gradient)
             state = replace(state, **arrays_of(anew), number=state.number + 1)
             return state, self._word(state)
         starts = self._searched(state.number, float(state.kept_residual), state.kept)

@@ -34,14 +34,20 @@ from thanos_peer.algorithm.tangent import tangent_step
 from thanos_peer.algorithm.traits import Expected, Iterations, Outlook
 from thanos_peer.block import Matrix
 
-SHRINK = 6.0  # times M/low: how much T rounds shrink disagreement; four times as much after each alarm
-QUICK = 0.9  # where no eigenvalue of W but 1 is larger, less will do, with the guard behind it:
-QUICK_SHRINK, LEAST_SHRINK = 2.0, 8.0  # so many times M/low, but at least so much
+# Times M/low: how much T rounds shrink disagreement; four times as much after each alarm.
+SHRINK = 6.0
+# Where no eigenvalue of W but 1 is larger, less will do, with the guard behind it:
+QUICK = 0.9
+# So many times M/low, but at least so much.
+QUICK_SHRINK, LEAST_SHRINK = 2.0, 8.0
 LEVELS = 4  # of alarm
-WATCH = 100  # iterations between two looks of the guard
-SHORTEST = 1 / 8  # of the step that agents begin with
+# Iterations between two looks of the guard.
+WATCH = 100
+# Of the step that agents begin with.
+SHORTEST = 1 / 8
 FLOOR = 1e-10  # residuals below may be rounding
-ALIKE = 4.0  # about M/low where agents have similar samples
+# About M/low where agents have similar samples.
+ALIKE = 4.0
 
 TYPICAL = Iterations(
     ((0.15, 19), (0.085, 59), (0.06, 107), (0.035, 136), (0.012, 208), (0.003, 245), (1e-9, 456), (0.0, 2)),
@@ -245,7 +251,8 @@ class ProximalTracking(Method[TrackingState]):
         """From the mixed V to the next X and Y, and the tracker's share of the new gradient."""
         X = polar(state.V)
         far = (self._M / self._d) * norm(polar(state.Z) - X)
-        residual = 2 * np.maximum(state.moved / self._unit, far / self._low)  # of Z, a step further than Y
+        # Of Z, a step further than Y.
+        residual = 2 * np.maximum(state.moved / self._unit, far / self._low)
         is_anew = inner(state.Y - X, X - state.X) > 0
         t = np.where(is_anew, 1.0, (1 + np.sqrt(1 + 4 * state.t**2)) / 2)
         push = np.where(is_anew, 0.0, (state.t - 1) / t)[..., None, None]

@@ -17,9 +17,11 @@ from thanos_peer.algorithm.regularizers import Regularizer
 from thanos_peer.algorithm.stiefel import identity, infeasibility, norm, polar, sym
 from thanos_peer.block import Matrix
 
-TARGET = 1e-10  # a residual above this deserves a warning wherever X* is used
+# A residual above this deserves a warning wherever X* is used.
+TARGET = 1e-10
 _GOAL = 1e-12  # what the solver works towards
-_STEPS = (1.0, 0.5, 0.2, 0.05)  # in units of 1/L, where L is of f or of g
+# In units of 1/L, where L is of f or of g.
+_STEPS = (1.0, 0.5, 0.2, 0.05)
 _INNER, _INNER_FINAL = 5, 2000
 
 
@@ -96,7 +98,8 @@ def _solve_with_step(
         for iterations, taken in islice(path, max_iterations):
             X, Z, multiplier = taken
             moved = float(norm(Z - X)) / fraction
-            if not moved < 1e6:  # also NaN: this step is too long
+            # Also NaN: this step is too long.
+            if not moved < 1e6:
                 return Reference(X0, np.inf, iterations)
             if moved < _GOAL and infeasibility(X) < _GOAL:
                 break

@@ -7,7 +7,8 @@ import numpy as np
 from thanos_peer.algorithm.stiefel import polar, sym
 from thanos_peer.block import Matrix
 
-TIE = 1e-10  # eigenvalues that close, relative to the largest, count as equal
+# Eigenvalues that close, relative to the largest, count as equal.
+TIE = 1e-10
 
 
 def leading_vectors(X: Matrix, M: Matrix, compass: Matrix, tie: float = 0.0) -> tuple[Matrix, Matrix]:

@@ -9,7 +9,8 @@ import numpy as np
 from thanos_peer.algorithm.stiefel import inner
 from thanos_peer.block import Matrix
 
-SMALLEST_SIGMA = 1e-8  # below it X - prox(X) has hardly a digit left
+# Below it X - prox(X) has hardly a digit left.
+SMALLEST_SIGMA = 1e-8
 
 
 class Smoothing(Protocol):

@@ -9,7 +9,8 @@ from thanos_peer.algorithm.regularizers import Regularizer, Zero, envelope_gradi
 from thanos_peer.algorithm.stiefel import norm, proj
 from thanos_peer.block import Matrix
 
-STEP = 0.25  # in units of 1 / (the largest Lipschitz constant of an agent's gradient)
+# In units of 1 / (the largest Lipschitz constant of an agent's gradient).
+STEP = 0.25
 
 
 class Smoothed:

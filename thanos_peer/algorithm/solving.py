@@ -12,8 +12,10 @@ from thanos_peer.algorithm.stiefel import infeasibility, polar
 from thanos_peer.algorithm.traits import Expected, Outlook, Traits
 from thanos_peer.block import Matrix
 
-GOES_ON = 0.0  # what the first number of a solving word says while it is not the last
-NEAR = 0.1  # what is not even that near to the manifold has not converged, whatever its residual
+# What the first number of a solving word says while it is not the last.
+GOES_ON = 0.0
+# What is not even that near to the manifold has not converged, whatever its residual.
+NEAR = 0.1
 
 
 def rank(residual: float, objective: float, tolerance: float) -> tuple[bool, float]:

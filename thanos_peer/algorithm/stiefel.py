@@ -68,7 +68,8 @@ def orthonormal_basis(Y: Matrix) -> Matrix:
 def random_point(n: int, p: int, rng: np.random.Generator) -> Matrix:
     """A uniformly random point of the manifold, (n, p)."""
     Q, R = np.linalg.qr(rng.standard_normal((n, p)))
-    return Q * np.where(np.diag(R) < 0, -1.0, 1.0)  # QR is unique once diag(R) > 0
+    # QR is unique once diag(R) > 0.
+    return Q * np.where(np.diag(R) < 0, -1.0, 1.0)
 
 
 def leading_left_singular_vectors(A: Matrix, p: int) -> Matrix:
@@ -87,7 +88,8 @@ def rotation_distance(X: Matrix, Y: Matrix) -> float:
 def signed_permutation_distance(X: Matrix, Y: Matrix) -> float:
     """The least ||XQ - Y||_F over signed permutations Q: what l1 and f cannot tell apart."""
     overlap = X.T @ Y
-    column_for = best_assignment(np.abs(overlap).T)  # column j of Y is met by column column_for[j] of X
+    # Column j of Y is met by column column_for[j] of X.
+    column_for = best_assignment(np.abs(overlap).T)
     signs = np.where(overlap[column_for, np.arange(Y.shape[1])] < 0, -1.0, 1.0)
     return float(norm(X[:, column_for] * signs - Y))
 
@@ -98,7 +100,8 @@ def best_assignment(gain: Matrix) -> NDArray[np.intp]:
     row_price, column_price = np.zeros(size), np.zeros(size)
     row_of = np.full(size, -1)
     for start in range(size):
-        slack = np.full(size, np.inf)  # cheapest known way to reach each column from the row to be placed
+        # Cheapest known way to reach each column from the row to be placed.
+        slack = np.full(size, np.inf)
         came_from = np.full(size, -1)
         is_settled = np.zeros(size, dtype=bool)
         row, column, length = start, -1, 0.0
@@ -114,7 +117,8 @@ def best_assignment(gain: Matrix) -> NDArray[np.intp]:
         row_price[start] += length
         row_price[row_of[is_inner]] += length - slack[is_inner]
         column_price[is_settled] -= length - slack[is_settled]
-        while column != -1:  # hand every column on the path to the row before it
+        # Hand every column on the path to the row before it.
+        while column != -1:
             previous = int(came_from[column])
             row_of[column] = row_of[previous] if previous != -1 else start
             column = previous

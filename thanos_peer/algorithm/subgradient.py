@@ -24,8 +24,10 @@ from thanos_peer.algorithm.regularizers import Regularizer, envelope_gradient
 from thanos_peer.algorithm.stiefel import norm, polar, proj
 from thanos_peer.block import Matrix
 
-STEP = 0.5  # in units of sqrt(p) / (a bound on an agent's mean gradient)
-NEARBY = 2.0**-26  # s: a power of two, so that dividing by it is exact
+# In units of sqrt(p) / (a bound on an agent's mean gradient).
+STEP = 0.5
+# S: a power of two, so that dividing by it is exact.
+NEARBY = 2.0**-26
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,10 @@ _EPS = float(np.finfo(np.float64).eps)
 _NEWTON_STEPS = 60
 _MULTIPLIER_STEPS = 500
 _HALVINGS = 12
-_DENSE_UP_TO = 8  # columns; above, conjugate gradients solve Newton's equations
-_WIDEST = 0.1  # largest ||phi|| ever accepted: Z'Z = I + 2 phi + (Z - Y)'(Z - Y) must stay invertible
+# Columns; above, conjugate gradients solve Newton's equations.
+_DENSE_UP_TO = 8
+# Largest ||phi|| ever accepted: Z'Z = I + 2 phi + (Z - Y)'(Z - Y) must stay invertible.
+_WIDEST = 0.1
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from thanos_peer.algorithm.stiefel import identity, infeasibility, norm, polar, 
 from thanos_peer.algorithm.tangent import conjugate_gradients
 from thanos_peer.block import Matrix
 
-_DUST = 1e-13  # entries of Z below this are zeros
+# Entries of Z below this are zeros.
+_DUST = 1e-13
 
 
 def near(Z: Matrix) -> tuple[Matrix, Matrix]:

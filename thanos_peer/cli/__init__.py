@@ -21,7 +21,8 @@ def main() -> None:
         os.environ.setdefault(variable, "1")
     is_interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # and does not ignore it
     if is_interruptible:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # while it loads, there is nothing to say
+        # While it loads, there is nothing to say.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from thanos_peer.cli.app import app  # noqa: PLC0415 - numpy reads the variables when it is loaded
 
     if is_interruptible:

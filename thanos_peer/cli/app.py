@@ -29,7 +29,8 @@ from thanos_peer.errors import ThanosPeerError
 
 EXIT_FILE = 3
 FILES_ERRORS = {errno.EMFILE, errno.ENFILE}
-DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # of a write, which names no file
+# Of a write, which names no file.
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 class _App(click.Group):

@@ -164,7 +164,8 @@ def _check_results(directory: Path, topology: Topology) -> None:
         try:
             digest = read_json(file, dict[str, Any]).get("digest")
         except (OSError, DamagedJSONError):
-            continue  # the peer itself says what is wrong with it
+            # The peer itself says what is wrong with it.
+            continue
         if digest != topology.digest:
             raise ConfigError(
                 f"{file} is a result of another topology than {topology.file}: choose another directory with "
@@ -242,7 +243,8 @@ def give_to(path: Path, owner: tuple[int, int]) -> None:
         ConfigError: Only root may give things away.
     """
     there = path.stat()
-    if owner in ((0, 0), (there.st_uid, there.st_gid)):  # who asks for root has an engine that maps it to himself
+    # Who asks for root has an engine that maps it to himself.
+    if owner in ((0, 0), (there.st_uid, there.st_gid)):
         return
     try:
         os.chown(path, *owner)

@@ -8,7 +8,8 @@ from pathlib import Path
 from thanos_peer.deploy.enclosures import DIRECTORY, Enclosures
 from thanos_peer.errors import ConfigError
 
-READABLE = 0o644  # for whomever the peers run as, whatever the umask here
+# For whomever the peers run as, whatever the umask here.
+READABLE = 0o644
 OPEN_DIRECTORY = 0o755  # the same
 
 

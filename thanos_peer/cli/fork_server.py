@@ -16,13 +16,15 @@ import numpy as np
 from thanos_peer.cli.start import start_command
 from thanos_peer.launch.fork_server import LONGEST, READY
 
-LOADED_LATE = ("ctypes", "encodings.ascii", "uvloop")  # by a peer, where it needs it or if it is there
+# By a peer, where it needs it or if it is there.
+LOADED_LATE = ("ctypes", "encodings.ascii", "uvloop")
 IN, OUT, ERR = range(3)
 
 
 @click.command("fork-server", hidden=True)
 @click.argument("channel", type=int)
-@click.argument("room")  # for the commands of peers, which are longer than that of this process
+# For the commands of peers, which are longer than that of this process.
+@click.argument("room")
 @click.pass_context
 def fork_server_command(context: click.Context, channel: int, room: str) -> None:  # noqa: ARG001
     """Fork a peer whenever the launcher asks for one, until it is gone; it is `run` that needs this."""
@@ -35,7 +37,8 @@ def fork_server_command(context: click.Context, channel: int, room: str) -> None
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # what is here lives as long as any peer: looking at it would only make copies of its pages
+    # What is here lives as long as any peer: looking at it would only make copies of its pages.
+    gc.freeze()
     with launcher:
         arguments = None if _has_threads() else fork_when_asked(launcher)
     if arguments is not None:
@@ -53,7 +56,8 @@ def _has_threads() -> bool:
 
 def fork_when_asked(launcher: socket.socket) -> list[str] | None:
     """Serve the launcher; returns None when it is gone, and in every peer that is forked its arguments."""
-    with contextlib.suppress(ConnectionError):  # it was killed before it had read all
+    # It was killed before it had read all.
+    with contextlib.suppress(ConnectionError):
         launcher.send(READY)
         while True:
             request, files, _, _ = socket.recv_fds(launcher, LONGEST, 2)
@@ -82,7 +86,8 @@ def _fork_orphan() -> int | None:
             return _leave_orphan(writer)
         if between is not None:
             os.waitpid(between, 0)
-        os.set_blocking(reader, False)  # what there is to be read has been written
+        # What there is to be read has been written.
+        os.set_blocking(reader, False)
         with contextlib.suppress(BlockingIOError):
             return int(os.read(reader, LONGEST))
         return None
@@ -107,7 +112,8 @@ def _leave_orphan(writer: int) -> int:
 def _fork() -> int | None:
     try:
         return os.fork()
-    except OSError:  # the launcher's own try shall say why
+    except OSError:
+        # The launcher's own try shall say why.
         return None
 
 
@@ -129,7 +135,8 @@ def _show_as(words: Sequence[str]) -> None:
 
     with contextlib.suppress(OSError, ValueError, IndexError):  # then it shows another
         fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
-        start, end = int(fields[45]), int(fields[46])  # where the command stands: arg_start and arg_end
+        # Where the command stands: arg_start and arg_end.
+        start, end = int(fields[45]), int(fields[46])
         if 0 < start < end:
             shown = b"\0".join(map(os.fsencode, words))[: end - start - 1]
             ctypes.memmove(start, shown.ljust(end - start, b"\0"), end - start)

@@ -51,7 +51,8 @@ def new_keys_command(file: Path, for_all: bool, replace: bool) -> None:
 
 
 def _make_all(file: Path, *, replaces: bool) -> None:
-    file = Path(os.path.realpath(file))  # what a link leads to is changed, not the link
+    # What a link leads to is changed, not the link.
+    file = Path(os.path.realpath(file))
     topology = load(file, data_of=())
     if topology.has_keys and not replaces:
         raise ConfigError(f"{file} has public keys already; --replace makes new ones for all peers")

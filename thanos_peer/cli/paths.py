@@ -4,4 +4,5 @@ from pathlib import Path
 
 import click
 
-PATH = click.Path(path_type=Path, readable=False)  # its reader says what is wrong with it, in one line
+# Its reader says what is wrong with it, in one line.
+PATH = click.Path(path_type=Path, readable=False)

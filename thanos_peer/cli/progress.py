@@ -13,9 +13,11 @@ from thanos_peer.block import AgentId
 from thanos_peer.simulate import Row
 
 QUIET_SECONDS = 5.0
-PHASE_SECONDS = 0.2  # between two looks at a phase, on a terminal
+# Between two looks at a phase, on a terminal.
+PHASE_SECONDS = 0.2
 BAR, SHORT_BAR = 16, 4  # columns
-WIDE = 140  # columns of a terminal that has room for a whole line with the longer bar
+# Columns of a terminal that has room for a whole line with the longer bar.
+WIDE = 140
 
 
 class Progress:

@@ -28,10 +28,14 @@ from thanos_peer.storage.run_directory import RunDirectory
 from thanos_peer.storage.summary import Summary, summarize
 from thanos_peer.topology import Topology, load
 
-LOOK = 0.1  # seconds between two looks at the peers
-LOOK_AT_PHASE = 1.0  # and between two questions to one of them
-GRACE = 60.0  # seconds that peers get after Ctrl-C to finish their round and write: disks may be slow
-SAY_AGAIN = 5.0  # and between two lines that say for whom
+# Seconds between two looks at the peers.
+LOOK = 0.1
+# And between two questions to one of them.
+LOOK_AT_PHASE = 1.0
+# Seconds that peers get after Ctrl-C to finish their round and write: disks may be slow.
+GRACE = 60.0
+# And between two lines that say for whom.
+SAY_AGAIN = 5.0
 MOST_NAMED = 8  # peers in such a line
 DIFFERENT_BITS = 7
 
@@ -99,7 +103,8 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
         is_running, looked_at, first_seen = True, began, None
         while is_running:
             time.sleep(LOOK)
-            is_running = cluster.is_running  # looked at before the last snapshots are read
+            # Looked at before the last snapshots are read.
+            is_running = cluster.is_running
             if time.monotonic() - looked_at > LOOK_AT_PHASE and not launch.quiet:
                 looked_at = time.monotonic()
                 _show_phase(cluster, progress, topology)
@@ -252,7 +257,8 @@ def verify_command(
     interrupt.listen()
     with RunDirectory(out, topology, engine="network") as directory:
         directory.write_summary(run_network(launch, directory, interrupt))
-    interrupt.stop_listening()  # what follows does not look whether it is asked to end
+    # What follows does not look whether it is asked to end.
+    interrupt.stop_listening()
     if interrupt.is_asked:
         sys.exit(interrupt.exit_code)
     compare_bits(finished_in_one_process(instance), topology, directory.path)

@@ -22,7 +22,8 @@ from thanos_peer.storage.summary import summarize
 from thanos_peer.topology import load
 
 ENGINES: dict[str, Callable[[Instance], Network]] = {"agents": AgentNetwork, "stacked": StackedNetwork}
-STACKED_FROM = 65  # agents; below, agent by agent is quick enough
+# Agents; below, agent by agent is quick enough.
+STACKED_FROM = 65
 
 
 class Interrupt:
@@ -59,7 +60,8 @@ class Interrupt:
     def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if self.is_asked:
             words = f"interrupted again, ending at once; what there is lies in {self._directory}/"
-            with contextlib.suppress(OSError, RuntimeError):  # the reader is gone, or a line is being written
+            # The reader is gone, or a line is being written.
+            with contextlib.suppress(OSError, RuntimeError):
                 click.echo(words, err=True)
             sys.exit(128 + number)
         self.number = number
@@ -127,7 +129,8 @@ def simulate_command(
             prepared, solved = time.monotonic(), None
             if reference and not network.is_preparing:
                 solved = instance.divided_by(network.overall).solve_reference()
-            began += time.monotonic() - prepared  # that is no part of the run
+            # That is no part of the run.
+            began += time.monotonic() - prepared
             shown = 0
             for row in run(
                 network,

@@ -70,7 +70,8 @@ ALLOW_CODE = click.option(
     help="Let the topology file name classes of this Python module, or of this file.py; give it again for more.",
 )
 
-LET_PEERS_RUN = click.option(  # no variable: what is allowed on this host is not allowed elsewhere by that
+# No variable: what is allowed on this host is not allowed elsewhere by that.
+LET_PEERS_RUN = click.option(
     "--allow-code",
     "allowed_code",
     metavar="MODULE",

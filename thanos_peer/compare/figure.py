@@ -104,7 +104,8 @@ def common_curves(places: Sequence[Matrix], gaps: Sequence[Matrix]) -> tuple[Mat
     Returns:
         The places, from where all curves have begun, and the gaps of each curve there.
     """
-    begin = max(min(place[place > 0], default=1.0) for place in places)  # a logarithm has no place for zero
+    # A logarithm has no place for zero.
+    begin = max(min(place[place > 0], default=1.0) for place in places)
     end = max(place[-1] for place in places)
     at = np.unique(np.concatenate([np.geomspace(begin, max(begin, end), POINTS), [begin, end]]))
     at = at[(at >= begin) & (at <= max(begin, end))]

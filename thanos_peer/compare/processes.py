@@ -11,7 +11,8 @@ from thanos_peer.launch.cluster import Cluster, free_ports, prepare_peers
 from thanos_peer.problem import Instance, build
 from thanos_peer.storage.outcome import load_outcome
 
-LOOK = 0.02  # seconds between two looks at what the peers have recorded
+# Seconds between two looks at what the peers have recorded.
+LOOK = 0.02
 
 
 def run_peers(trial: Trial, judge: Instance, out: Path, on_round: OnRound) -> Record:
@@ -42,7 +43,8 @@ def _run_peers(trial: Trial, judge: Instance, out: Path, on_round: OnRound) -> R
         is_running = True
         while is_running:
             time.sleep(LOOK)
-            is_running = cluster.is_running  # looked at before the last snapshots are read
+            # Looked at before the last snapshots are read.
+            is_running = cluster.is_running
             for snapshot in cluster.snapshots():
                 trace.note(snapshot.k, snapshot.X.mean(axis=0), time.monotonic() - began)
                 on_round(snapshot.k)

@@ -21,7 +21,8 @@ from thanos_peer.storage.summary import FEASIBLE, summarize
 
 CENTRAL_ITERATIONS = 3000
 CENTRAL_TOLERANCE = 1e-10  # of the certified residual
-LOOK_EVERY = 20  # iterations: a certificate takes longer than most of them
+# Iterations: a certificate takes longer than most of them.
+LOOK_EVERY = 20
 
 ALL_BUT_ZERO = 1e-8  # beside columns of length 1
 
@@ -76,7 +77,8 @@ def attempt(run: Callable[[], Record], digest: str) -> Record:
     except ThanosPeerError as error:
         is_divergence = error.exit_code == DivergenceError.exit_code
         return Record(digest, DIVERGED if is_divergence else ERROR, str(error))
-    except np.linalg.LinAlgError as error:  # of numbers that are not finite any more
+    except np.linalg.LinAlgError as error:
+        # Of numbers that are not finite any more.
         return Record(digest, DIVERGED, str(error))
 
 

@@ -15,7 +15,8 @@ from thanos_peer.errors import ConfigError, TopologyError
 from thanos_peer.topology import Topology, load
 
 Settings: TypeAlias = Mapping[str, Any]
-JUDGE = GENERAL  # so a file with it says what the problem and the start are
+# So a file with it says what the problem and the start are.
+JUDGE = GENERAL
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,8 @@ def _has_setting(method: str, key: str, *, is_central: bool) -> bool:
         return True
     if is_central:
         return False
-    known = traits_of(method)  # "auto" has the settings of both that it may be
+    # "auto" has the settings of both that it may be.
+    known = traits_of(method)
     return name not in SETTINGS or name in known.settings
 
 

@@ -162,8 +162,10 @@ def _common(choices: Choices) -> dict[str, Any]:
             "test": ["CMD", *HEALTH],
             "interval": "5s",
             "timeout": "5s",
-            "retries": 720,  # a swarm ends unhealthy containers, and the norm of a large matrix takes many minutes
-            "start_period": "24h",  # a peer that reads its data does not answer yet, and files may be large
+            # A swarm ends unhealthy containers, and the norm of a large matrix takes many minutes.
+            "retries": 720,
+            # A peer that reads its data does not answer yet, and files may be large.
+            "start_period": "24h",
         },
     }
 
@@ -183,7 +185,8 @@ def _swarm_only(choices: Choices) -> dict[str, Any]:
     limits = {"cpus": f"{choices.limits.cpus:g}", "memory": f"{choices.limits.memory}M"}
     return {
         "deploy": {
-            "endpoint_mode": "dnsrr",  # a name is the address of a peer, not of a balancer before it
+            # A name is the address of a peer, not of a balancer before it.
+            "endpoint_mode": "dnsrr",
             "restart_policy": {
                 "condition": "on-failure",
                 "delay": "2s",

@@ -22,8 +22,10 @@ IMAGE_USER = 10001  # the image's own
 PORT = 17000
 TOPOLOGY = "/network/topology.toml"
 HEALTH = ("python", "-m", "thanos_peer.peer.health")
-COPIES = 8  # of the Gram matrix, or of the samples: while it is made, moved and scaled, and its norm is found
-LEAST_MEMORY = 192  # MiB: Python, numpy and ZeroMQ take 40; 32 MiB of blocks are kept, and written, and repeated
+# Of the Gram matrix, or of the samples: while it is made, moved and scaled, and its norm is found.
+COPIES = 8
+# MiB: Python, numpy and ZeroMQ take 40; 32 MiB of blocks are kept, and written, and repeated.
+LEAST_MEMORY = 192
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ def memory_of(topology: Topology) -> int:
     """
     problem, data = topology.problem, topology.problem.data
     numbers, overhead = 64 * problem.n * problem.p * (2 + max(map(len, topology.graph.neighbors))), 0
-    if data.kind == "synthetic":  # every peer makes all of it, and an SVD
+    # Every peer makes all of it, and an SVD.
+    if data.kind == "synthetic":
         numbers += 4 * problem.n * data.samples + 2 * min(problem.n, data.samples) ** 2
     else:
         numbers += 4 * CHUNK_ENTRIES + COPIES * max(_held(topology, i) for i in range(topology.d))

@@ -7,7 +7,8 @@ from thanos_peer.errors import ConfigError
 from thanos_peer.own_code import allowed_code
 from thanos_peer.topology import Topology
 
-DIRECTORY = "files"  # beside the topology file of a container
+# Beside the topology file of a container.
+DIRECTORY = "files"
 
 
 @dataclass(frozen=True)

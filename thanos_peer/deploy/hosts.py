@@ -23,7 +23,8 @@ STEPS = {
     "status": "ask how it is getting on",
     "fetch": "fetch what came out, when it is done",
 }
-PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")  # means the same to all who read a path
+# Means the same to all who read a path.
+PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,8 @@ def _run(topology: Topology, enclosures: Enclosures, host: Host, directory: Pure
             yield f"# only its own host knows where the data of peer {peer.id} is; there, in {directory}:"
             yield f"#   {start} --data FILE"
             continue
-        detached = f"{{ nohup {start} >> {peer.id}.log 2>&1 < /dev/null & }}"  # so that no shell keeps ssh waiting
+        # So that no shell keeps ssh waiting.
+        detached = f"{{ nohup {start} >> {peer.id}.log 2>&1 < /dev/null & }}"
         yield f"ssh -n {quote(host.name)} {quote(f'cd {quote(str(directory))} && {detached}')}"
 
 

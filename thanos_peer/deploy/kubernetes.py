@@ -25,7 +25,8 @@ from thanos_peer.transport.keys import KeyPair
 LARGEST_CONFIG = 1_000_000  # bytes: a ConfigMap holds a MiB
 LONGEST_NAME = 40
 MARK = 8  # hexadecimal digits
-LEAST_CPUS = 0.1  # what a node must have left for a peer, unless the peer may use less
+# What a node must have left for a peer, unless the peer may use less.
+LEAST_CPUS = 0.1
 KEY = "/key/secret"
 TAKE_KEY = f'umask 077 && cp "/keys/$HOSTNAME.secret" {KEY}'
 
@@ -124,7 +125,8 @@ def _labels(topology: Topology) -> dict[str, str]:
 def _service(topology: Topology) -> dict[str, Any]:
     return {
         "clusterIP": "None",
-        "publishNotReadyAddresses": True,  # peers have to meet before they are ready
+        # Peers have to meet before they are ready.
+        "publishNotReadyAddresses": True,
         "selector": _labels(topology),
         "ports": [{"name": "peers", "port": PORT}],
     }

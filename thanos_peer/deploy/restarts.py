@@ -5,5 +5,7 @@ containers cannot tell the two apart by the exit code, so they get a number that
 """
 
 MOST_RESTARTS = 50
-RESTART_WINDOW = "6h"  # where an engine counts per time; else until the user starts the peer by hand
-LASTING = "2 3 4 5 8"  # exit codes that a restart does not change, for engines that look at them
+# Where an engine counts per time; else until the user starts the peer by hand.
+RESTART_WINDOW = "6h"
+# Exit codes that a restart does not change, for engines that look at them.
+LASTING = "2 3 4 5 8"

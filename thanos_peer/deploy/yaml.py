@@ -80,7 +80,8 @@ def _text(text: str, start: str, indent: str) -> Iterator[str]:
     if not IN_A_BLOCK.fullmatch(text):
         yield f"{start} {_quote(text)}"
         return
-    yield f"{start} |{'2' if text[0].isspace() else ''}"  # else the first line says how far all are indented
+    # Else the first line says how far all are indented.
+    yield f"{start} |{'2' if text[0].isspace() else ''}"
     yield from (f"{indent}{line}" if line else "" for line in text[:-1].split("\n"))
 
 

@@ -19,14 +19,22 @@ from thanos_peer.launch.cluster import Cluster
 from thanos_peer.launch.faults import Fault
 from thanos_peer.launch.proxy import Proxies
 
-LOOK = 0.02  # seconds between two looks at the peers
-STUCK = 120.0  # seconds without anything new after which the run is given up,
-LOADING = 3600.0  # while a peer does not say where it is: it may be reading its data
-ASK = 5.0  # seconds between two questions where the peers are, while there are no rounds to be seen
-CATCH_SAVING = 3.0  # seconds to wait for a peer to be in the middle of saving
-PIECES, PACE = 5, 0.1  # that each connection may bring meanwhile, in so many seconds
-NEAR = 200  # rounds before a fault in which the peers are asked where they are at each look,
-ASK_FAR = 0.5  # and seconds between two questions before that
+# Seconds between two looks at the peers.
+LOOK = 0.02
+# Seconds without anything new after which the run is given up,.
+STUCK = 120.0
+# While a peer does not say where it is: it may be reading its data.
+LOADING = 3600.0
+# Seconds between two questions where the peers are, while there are no rounds to be seen.
+ASK = 5.0
+# Seconds to wait for a peer to be in the middle of saving.
+CATCH_SAVING = 3.0
+# That each connection may bring meanwhile, in so many seconds.
+PIECES, PACE = 5, 0.1
+# Rounds before a fault in which the peers are asked where they are at each look,.
+NEAR = 200
+# And seconds between two questions before that.
+ASK_FAR = 0.5
 ROUNDS_A_PIECE = 2  # at the most
 
 # What happens to what is sent to a peer.
@@ -102,10 +110,12 @@ class Chaos:
         self._began = time.monotonic()
         self._left = list(faults)
         self._reached = -1
-        self._asked = 0.0  # when the peers were asked where they are
+        # When the peers were asked where they are.
+        self._asked = 0.0
         self._stall = StallDetector(cluster.whereabouts)
         self._thaw: dict[AgentId, float] = {}
-        self._restarted: dict[AgentId, float] = {}  # when, on the clock of the files
+        # When, on the clock of the files.
+        self._restarted: dict[AgentId, float] = {}
         self.struck: Counter[str] = Counter()
         self.kills = self.kills_saving = 0
 
@@ -211,7 +221,8 @@ class Chaos:
         until, looked = time.monotonic() + CATCH_SAVING, 0.0
         while time.monotonic() < until and not self._cluster.has_ended(victim):
             if self._is_saving(victim):
-                self._cluster.send_signal(victim, signal.SIGSTOP)  # so that it cannot finish before it is killed
+                # So that it cannot finish before it is killed.
+                self._cluster.send_signal(victim, signal.SIGSTOP)
                 time.sleep(0.01)
                 if self._is_saving(victim):
                     self.kills_saving += 1

@@ -26,11 +26,15 @@ from thanos_peer.loadings.result import Result, load_result
 from thanos_peer.topology import Topology
 from thanos_peer.topology.data import samples_of
 
-FEASIBLE = 1e-9  # what is nearer to orthonormal columns than this may be certified
-EXACT = 1e-7  # how far apart, relatively, two ways to compute the same number may be
+# What is nearer to orthonormal columns than this may be certified.
+FEASIBLE = 1e-9
+# How far apart, relatively, two ways to compute the same number may be.
+EXACT = 1e-7
 ROUNDING = 1e-12  # residuals below are not compared
-LOOSE = 1.01  # how much larger than claimed a residual may be: both are found by iterations
-NEGLIGIBLE = 1e-8  # components that are worth less are rounding
+# How much larger than claimed a residual may be: both are found by iterations.
+LOOSE = 1.01
+# Components that are worth less are rounding.
+NEGLIGIBLE = 1e-8
 JUDGED = ("l1", "l21", "group-l21", "none")
 
 Facts: TypeAlias = Mapping[str, Any]

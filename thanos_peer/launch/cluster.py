@@ -32,9 +32,11 @@ from thanos_peer.transport.keys import (
     write_secrets,
 )
 
-LAST_LINES = 5  # of a failed peer's log, shown to the user
+# Of a failed peer's log, shown to the user.
+LAST_LINES = 5
 AT_ONCE = 0.2  # seconds
-PORTS = range(10_000, 32_768)  # below those of outgoing connections, as most systems have it
+# Below those of outgoing connections, as most systems have it.
+PORTS = range(10_000, 32_768)
 
 
 def _environment() -> dict[str, str]:
@@ -64,7 +66,8 @@ def _keep(port: socket.socket) -> None:
 
     So it is for a minute or so (TIME_WAIT) after a connection that was ended first at this end.
     """
-    port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # only now: before, it would have got a kept one
+    # Only now: before, it would have got a kept one.
+    port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     port.listen(1)
     with socket.create_connection(port.getsockname(), timeout=1.0) as there:
         port.accept()[0].close()

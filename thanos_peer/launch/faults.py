@@ -29,8 +29,10 @@ _WORDS: Final[Mapping[str, str]] = {
 KINDS: Final = tuple(_WORDS)
 KILLS: Final = ("kill", "storm", "kill-saving")
 IN_THE_CLEAR_ONLY: Final = ("drop", "duplicate")  # encrypted messages cannot be told apart
-WITH_KEYS_ONLY: Final = ("lose-bytes",)  # without keys, TCP's own sums are all that would find it
-SPARE = 6  # rounds that a run may get further, besides the diameter, before it is seen where it is
+# Without keys, TCP's own sums are all that would find it.
+WITH_KEYS_ONLY: Final = ("lose-bytes",)
+# Rounds that a run may get further, besides the diameter, before it is seen where it is.
+SPARE = 6
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,19 @@ from typing import IO, Final, TypeAlias
 from thanos_peer.durable import open_private
 
 READY: Final = b"ready"
-LONGEST: Final = 2**16  # bytes of a request, or of an answer
+# Bytes of a request, or of an answer.
+LONGEST: Final = 2**16
 _PROGRAM: Final = (sys.executable, "-m", "thanos_peer")
-_ROOM: Final = 2048  # bytes of a peer's command that `ps` shows
+# Bytes of a peer's command that `ps` shows.
+_ROOM: Final = 2048
 _PAUSE: Final = 0.02  # seconds between two looks
-_PATIENCE: Final = 120.0  # seconds that it may take to be ready, or to answer, on however busy a machine
-_GRACE: Final = 5.0  # seconds in which it ends by itself, and says what was wrong
+# Seconds that it may take to be ready, or to answer, on however busy a machine.
+_PATIENCE: Final = 120.0
+# Seconds in which it ends by itself, and says what was wrong.
+_GRACE: Final = 5.0
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_NO_PROCESS: Final = 3  # the exit code of a wrong setting, as that of a limit is
+# The exit code of a wrong setting, as that of a limit is.
+_NO_PROCESS: Final = 3
 _LOST: Final = "the process that peers are forked from has ended, or does not answer, while it makes this one"
 Environment: TypeAlias = Mapping[str, str]
 
@@ -122,7 +127,8 @@ class ForkServer:
         # A process that ignores SIGCHLD is not told the exit codes of its children.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if forks and _becomes_subreaper():
-            with contextlib.suppress(OSError):  # then each peer is tried as a new program
+            # Then each peer is tried as a new program.
+            with contextlib.suppress(OSError):
                 self._channel = self._open()
 
     def _open(self) -> socket.socket:

@@ -17,7 +17,8 @@ from typing import TypeAlias
 GREETING = 64
 LONG, COMMAND = 0x02, 0x04
 LARGEST_PIECE = 2**20  # bytes
-LOOK = 0.005  # seconds between two looks whether a connection may go on
+# Seconds between two looks whether a connection may go on.
+LOOK = 0.005
 
 Reader: TypeAlias = asyncio.StreamReader
 Writer: TypeAlias = asyncio.StreamWriter

@@ -63,7 +63,8 @@ class Proxies:
     async def _close(self) -> None:
         for number in range(len(self.targets)):
             self._stop_listening(number)
-        await asyncio.sleep(0)  # until all tasks have begun: those know what they have to close
+        # Until all tasks have begun: those know what they have to close.
+        await asyncio.sleep(0)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -136,7 +137,8 @@ class Proxies:
     async def _refuse(self, number: int, seconds: float) -> None:
         is_listening = self._stop_listening(number)
         self._close_all(number)
-        if is_listening:  # else it is refused already, until that is over
+        # Else it is refused already, until that is over.
+        if is_listening:
             await asyncio.sleep(seconds)
             self._listen(number)
 

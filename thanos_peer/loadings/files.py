@@ -29,7 +29,8 @@ from thanos_peer.loadings.findings import Findings
 from thanos_peer.samples import named
 from thanos_peer.samples.npy import load_arrays
 
-LARGEST_NUMBER = 1e100  # no result of a sound run comes near; squares of larger ones may not be finite
+# No result of a sound run comes near; squares of larger ones may not be finite.
+LARGEST_NUMBER = 1e100
 
 
 def write_loadings(path: Path, X: Matrix, D: Matrix | None, sparse: Matrix, findings: Findings) -> None:

@@ -269,7 +269,8 @@ class _Life:
         except ThanosPeerError as error:
             if agent.k > first:
                 _write_at_least_something(write, error)
-            elif is_first and not agent.epoch:  # an error before the first round leaves nothing behind
+            elif is_first and not agent.epoch:
+                # An error before the first round leaves nothing behind.
                 _forget(store, files)
             raise
         if not agent.is_done:

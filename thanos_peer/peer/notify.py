@@ -13,9 +13,11 @@ from thanos_peer.transport.links import Links
 
 log = logging.getLogger("thanos_peer")
 
-PATIENCE = 5.0  # seconds to reach the neighbors: more than a link needs to come up where one listens
+# Seconds to reach the neighbors: more than a link needs to come up where one listens.
+PATIENCE = 5.0
 PAUSE = 0.05
-LINGER = 2.0  # seconds that the message gets to leave
+# Seconds that the message gets to leave.
+LINGER = 2.0
 
 
 async def notify_neighbors(
@@ -33,7 +35,8 @@ async def notify_neighbors(
             on_frames=lambda frames, keys: None,  # noqa: ARG005 - answers are ignored
             credentials=credentials,
         )
-    except ConfigError as error:  # it is logged on this host at least
+    except ConfigError as error:
+        # It is logged on this host at least.
         log.warning("neighbors could not be told: %s", error)
         return
     until = time.monotonic() + PATIENCE

@@ -46,7 +46,8 @@ from thanos_peer.transport.links import Links, unresolved_host
 
 log = logging.getLogger("thanos_peer")
 
-LINGER = 3.0  # seconds that the last messages get to leave: more than between two tries to connect
+# Seconds that the last messages get to leave: more than between two tries to connect.
+LINGER = 3.0
 LEVELS = {"info": logging.INFO, "warning": logging.WARNING}
 
 
@@ -81,9 +82,11 @@ class Peer:
         self._codecs: dict[int, Codec] = {}
         self._frames: list[bytes] = []  # arrived, but not decoded yet
         self._arrivals: list[float] = []  # when each of them did
-        self._keys: list[AgentId | None] = []  # and whose key it came with, if there are keys
+        # And whose key it came with, if there are keys.
+        self._keys: list[AgentId | None] = []
         self._first_step: tuple[int, float] | None = None
-        self._cpu = 0.0  # seconds that had been used by then
+        # Seconds that had been used by then.
+        self._cpu = 0.0
         self._background: set[asyncio.Task[None]] = set()
         self._links: Links
         self._finished: asyncio.Future[None]
@@ -124,7 +127,8 @@ class Peer:
             on_link=self._on_link,
             credentials=self._credentials,
         )
-        lengthen_turns()  # now that ZeroMQ's thread is there, which is to have short ones
+        # Now that ZeroMQ's thread is there, which is to have short ones.
+        lengthen_turns()
         self._loop.set_exception_handler(self._on_unforeseen)
         try:
             log.info("listening on %s, round %d", self._bind, self.agent.k)
@@ -200,7 +204,8 @@ class Peer:
             for output in outputs:
                 self._perform_by_type[type(output)](output)
         except ThanosPeerError as error:
-            if self.session.talk.stage is Stage.ENDED:  # its end was to follow: the session does not say it again
+            # Its end was to follow: the session does not say it again.
+            if self.session.talk.stage is Stage.ENDED:
                 self._finish(Finished(error))
                 return
             now = time.monotonic()
@@ -243,7 +248,8 @@ class Peer:
     async def _save_beside(self, store: CheckpointStore, memory: Memory) -> None:
         try:
             await self._loop.run_in_executor(None, store.save, memory)
-            if memory.epoch and memory.k > self._topology.graph.diameter:  # so all peers have begun this epoch
+            # So all peers have begun this epoch.
+            if memory.epoch and memory.k > self._topology.graph.diameter:
                 store.forget_epochs_before(memory.epoch)
         except ThanosPeerError as error:
             self._perform(self.session.save_failed(error, time.monotonic()))

@@ -33,7 +33,8 @@ class Signals:
 
     def _end_with(self, pipe: int) -> None:
         ends = select.poll()
-        ends.register(pipe, 0)  # for that alone, which is always told
+        # For that alone, which is always told.
+        ends.register(pipe, 0)
         while not self._listens.is_set():
             if ends.poll(LOOK_MS):
                 os._exit(128 + signal.SIGTERM)
@@ -55,7 +56,8 @@ class Signals:
 
     def wait(self) -> None:
         """Until there has been one, or comes one."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)  # first: one that comes now stays for sigwait
+        # First: one that comes now stays for sigwait.
+        signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
         if not self.heard:
             self.heard.append(signal.sigwait(NUMBERS))
 

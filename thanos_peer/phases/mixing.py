@@ -131,7 +131,8 @@ class Mixing:
     def advance(self, r: int, state: Any, blocks: Sequence[Block]) -> tuple[Any, bool]:
         """One round of the method."""
         heard = Heard(self._weights, blocks)
-        with np.errstate(over="ignore", invalid="ignore"):  # caught by the check, with a name and a round
+        # Caught by the check, with a name and a round.
+        with np.errstate(over="ignore", invalid="ignore"):
             is_calm = self.tolerance > 0 and bool(self.method.residual(r, state, heard) <= self.tolerance)
             following = self._step(r, state, heard)
         self._check(r + 1, following, state)
@@ -140,7 +141,8 @@ class Mixing:
     def _step(self, r: int, state: Any, heard: Heard) -> Any:
         try:
             return self.method.step(r, state, heard)
-        except np.linalg.LinAlgError as error:  # of numbers that are not finite any more
+        except np.linalg.LinAlgError as error:
+            # Of numbers that are not finite any more.
             sent = self.method.send(state)
             raise divergence(self._agent, self._began + r + 1, sent, float(sent.eta), self.advice) from error
 

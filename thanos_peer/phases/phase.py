@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from thanos_peer.phases.pooling import Pooling
 
 Arrays: TypeAlias = dict[str, Matrix | bytes]
-Form: TypeAlias = tuple[str, tuple[int, int]]  # the kind and the shape of what a block carries
+# The kind and the shape of what a block carries.
+Form: TypeAlias = tuple[str, tuple[int, int]]
 
 
 class WrongStateError(ValueError):
@@ -176,7 +177,8 @@ class Phase(Protocol):
         """Take the way of its kind, with this phase of all agents."""
 
 
-KEPT_BYTES = 32 * 2**20  # of blocks that may be asked for again
+# Of blocks that may be asked for again.
+KEPT_BYTES = 32 * 2**20
 FEWEST_KEPT = 4  # however large the blocks
 
 

@@ -33,7 +33,8 @@ class Own:
     def __init__(self, topology: Topology, agent: AgentId, data: Moments | Objective) -> None:
         self.topology, self.agent, self.data = topology, agent, data
         self.d, self.shape = topology.d, (topology.problem.n, topology.problem.p)
-        self._made: tuple[list[bytes], Objective] | None = None  # the last f_i, and what it was made with
+        # The last f_i, and what it was made with.
+        self._made: tuple[list[bytes], Objective] | None = None
 
     @property
     def is_pca(self) -> bool:
@@ -79,7 +80,8 @@ class Own:
         center, unit = applied(self.topology, found)
         if found.overall is not None:
             unit = float(found.overall) * (np.ones(self.shape[0]) if unit is None else unit)
-        with np.errstate(over="ignore", invalid="ignore"):  # found where the first numbers are not finite
+        # Found where the first numbers are not finite.
+        with np.errstate(over="ignore", invalid="ignore"):
             spread = moments.about(center, unit)
         return SparsePCA(spread.A, spread.gram)
 

@@ -16,10 +16,13 @@ from thanos_peer.rules import needs_size
 from thanos_peer.samples import name_of
 from thanos_peer.topology.sections import DestinyStart, FileData, LeadingStart
 
-NO_SPREAD = 16 * float(np.finfo(np.float64).eps)  # of its mean: no agent knows a constant any better
+# Of its mean: no agent knows a constant any better.
+NO_SPREAD = 16 * float(np.finfo(np.float64).eps)
 
-LARGEST_COUNT = 2.0**53  # of samples: below it every whole number is a double
-LARGEST = 1e150  # of ||A||_F^2: squares of gradients must be finite
+# Of samples: below it every whole number is a double.
+LARGEST_COUNT = 2.0**53
+# Of ||A||_F^2: squares of gradients must be finite.
+LARGEST = 1e150
 
 
 class Scaling:

@@ -23,7 +23,8 @@ from thanos_peer.samples import Moments
 from thanos_peer.topology import Topology
 from thanos_peer.topology.sections import LeadingStart
 
-MOST_GIVEN_AWAY = 2  # numbers that follow from their sum and their sum of squares
+# Numbers that follow from their sum and their sum of squares.
+MOST_GIVEN_AWAY = 2
 
 SCALED = 'problem.data.overall = "auto" for files, or take method = "auto", which cannot diverge'
 SHORTER = f"try a smaller step (algorithm.step), a larger sigma, {SCALED}"
@@ -125,7 +126,8 @@ class Share:
         topology = self._topology
         size, start = self.own.in_units(found, found.size), self.own.start(found)
         f = self.own.objective(found)
-        if topology.problem.own_code():  # what the verdict needs shall fail now, or not at all
+        # What the verdict needs shall fail now, or not at all.
+        if topology.problem.own_code():
             f.value(start)
             self._g.value(start)
         return Setup(

@@ -14,7 +14,8 @@ from thanos_peer.preparation.own import Own, known
 from thanos_peer.rules import start_of
 from thanos_peer.topology.sections import DestinyStart, LeadingStart
 
-CAREFUL = 1 / 8  # of the step that samples of norm 1 would allow a single agent
+# Of the step that samples of norm 1 would allow a single agent.
+CAREFUL = 1 / 8
 
 
 class Start:
@@ -84,7 +85,8 @@ class Start:
     def _prepare_subspace(self, found: Found) -> Setup:
         """Problem (1) without g, with rules and a measure of gradients that suit samples of this size."""
         size = self._own.in_units(found, found.size) or 1.0
-        step = ConstantStep(CAREFUL * self._own.d / size)  # Barzilai-Borwein steps wander where shares are unequal
+        # Barzilai-Borwein steps wander where shares are unequal.
+        step = ConstantStep(CAREFUL * self._own.d / size)
         return Setup(
             f=self._own.objective(found),
             g=Zero(),

@@ -123,7 +123,8 @@ class Verdict:
         whole = regularizer_of(self._own.topology, mu=mu)
         size = self._size(found, answer, G, worth)
         residual = certificate(answer, G, whole, size, is_strict=answer is found.sparse).relative
-        if answer is not found.sparse:  # which is told, too, and must not be called converged
+        # Which is told, too, and must not be called converged.
+        if answer is not found.sparse:
             residual = max(residual, float(infeasibility(known(found.sparse))))
         found = replace(found, residual=np.asarray(residual))
         f = worth[0]
@@ -142,6 +143,7 @@ class Verdict:
         if not self._own.is_pca:
             first = worth[self._own.shape[1] + 2 :].reshape(self._own.shape)
             return unit_of(float(norm(first)), G)
-        if size is None:  # no phase has found ||A||_2^2: as much of it as X captures
+        # No phase has found ||A||_2^2: as much of it as X captures.
+        if size is None:
             return float(np.linalg.eigvalsh(sym(-answer.T @ G))[-1])
         return size

@@ -51,7 +51,8 @@ class Conduct:
         self.latest = reason[:LONGEST_REASON]
         self.credit = min(BUDGET, self.credit + REFILL * (now - self.noted))
         self.noted = now
-        if now < self.until:  # on its way when the connection was closed
+        # On its way when the connection was closed.
+        if now < self.until:
             return 0.0
         if self.credit >= 1.0:
             self.credit -= 1.0

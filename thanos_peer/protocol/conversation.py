@@ -20,9 +20,12 @@ from thanos_peer.protocol.wire import Bye, Message
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent
 
-EPOCHS_APART = 2.0  # seconds between two epochs, at the least: each costs a checkpoint and a line at every peer
-MANY_ROUNDS = 1000  # that a neighbor's disk may lag behind; of large blocks fewer are kept in any case
-NOTICES_APART = 10.0  # seconds between two lines about the same thing
+# Seconds between two epochs, at the least: each costs a checkpoint and a line at every peer.
+EPOCHS_APART = 2.0
+# That a neighbor's disk may lag behind; of large blocks fewer are kept in any case.
+MANY_ROUNDS = 1000
+# Seconds between two lines about the same thing.
+NOTICES_APART = 10.0
 
 
 @dataclass

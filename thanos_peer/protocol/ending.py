@@ -6,7 +6,8 @@ from thanos_peer.protocol.handshake import TELL_ITSELF, UNHEARD
 from thanos_peer.protocol.outputs import Disconnect, Finished, ResultReady
 from thanos_peer.protocol.stages import Stage
 
-SURE = 1.0  # seconds that it takes to be connected to oneself, at the most
+# Seconds that it takes to be connected to oneself, at the most.
+SURE = 1.0
 
 
 class Ending:
@@ -22,7 +23,8 @@ class Ending:
         self._talk.enter(Stage.SAVING)
         if self._talk.saving is None:
             self.after_last_save()
-        elif not self._talk.saving.is_under_way:  # else it is saved once more when that has ended
+        elif not self._talk.saving.is_under_way:
+            # Else it is saved once more when that has ended.
             self._talk.save()
 
     def after_last_save(self) -> None:
@@ -65,7 +67,8 @@ class Ending:
             self._talk.log("info", leaving.describe(now))
         if leaving.is_time_to_ask(now):
             self._talk.say_hello(leaving.unsure(now), is_asking=True)
-        if self._done_saved < len(self._talk.agent.done) and not is_saving:  # another life need not wait for them
+        # Another life need not wait for them.
+        if self._done_saved < len(self._talk.agent.done) and not is_saving:
             self._done_saved = len(self._talk.agent.done)
             self._talk.save()
         leaving.note_tick(now)

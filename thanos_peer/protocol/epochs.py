@@ -67,7 +67,8 @@ class Epochs:
         """Begin a new epoch with a neighbor's X; or end, if that is not wanted."""
         if not self._talk.options.restarts_tracking:
             self._ending.fail(loss.error)
-        elif self.may_begin(loss.epoch + 1):  # if not, it is asked for again
+        elif self.may_begin(loss.epoch + 1):
+            # If not, it is asked for again.
             X = block.X if block.kind == PAIR else None
             self.begin_epoch(loss.epoch + 1, X, "this peer has lost its state")
 
@@ -81,7 +82,8 @@ class Epochs:
         ended = [j for j, each in talk.neighbors.items() if each.epoch.last_round == agent.k]
         if talk.stage is not Stage.RUNNING or agent.is_done or not ended:
             return False
-        if talk.options.restarts_tracking:  # if it may not begin yet, it is told again
+        # If it may not begin yet, it is told again.
+        if talk.options.restarts_tracking:
             self.make_up_for_false_end(ended[0])
         else:
             self._ending.fail(EndMismatchError(neighbor=ended[0], k=agent.k))

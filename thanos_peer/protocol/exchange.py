@@ -46,9 +46,11 @@ class Exchange:
         self.agent = agent
         self.neighbors = tuple(sorted(neighbors))
         self.k = k
-        self._here: dict[AgentId, Block] = {}  # round k, its own block among them
+        # Round k, its own block among them.
+        self._here: dict[AgentId, Block] = {}
         self._ahead: dict[AgentId, Block] = {}  # round k + 1
-        self._said = {block.k: block for block in said}  # its own blocks that somebody may still ask for
+        # Its own blocks that somebody may still ask for.
+        self._said = {block.k: block for block in said}
         self._oldest = min(self._said, default=k)
         self.is_again, self._most_said = is_again, most_said
         self.fallbacks = dict.fromkeys(self.neighbors, k) | dict(fallbacks or {})

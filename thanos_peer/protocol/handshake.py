@@ -17,10 +17,13 @@ from thanos_peer.protocol.wire import Hello
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent
 
-TELL_ITSELF = 1.0  # seconds between two Hellos of a peer to its own address
+# Seconds between two Hellos of a peer to its own address.
+TELL_ITSELF = 1.0
 MOST_LIVES = 16  # of a neighbor that are remembered
-UNHEARD = 8  # Hellos to its own address without one coming back, after which another process is there
-HALF = 32  # hex digits of each of the two digests of names of features: in order, and sorted
+# Hellos to its own address without one coming back, after which another process is there.
+UNHEARD = 8
+# Hex digits of each of the two digests of names of features: in order, and sorted.
+HALF = 32
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,10 @@ class Handshake:
     ) -> None:
         self._birth = birth
         self.terms, self._agent, self._neighbors, self._features = terms, agent, neighbors, features
-        self._features_of: AgentId | None = None  # whose names it passes on, having none itself
-        self.began: int | None = None  # the latest epoch that this life has begun
+        # Whose names it passes on, having none itself.
+        self._features_of: AgentId | None = None
+        # The latest epoch that this life has begun.
+        self.began: int | None = None
 
     def hello(self, *, is_asking: bool = False, answered: int = 0, trouble: str = "") -> Hello:
         """What this peer says of itself."""

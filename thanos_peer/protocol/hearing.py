@@ -20,7 +20,8 @@ from thanos_peer.protocol.wire import (
     VersionMismatchError,
 )
 
-ANSWERS_APART = 0.1  # seconds between two answers to the same question, or to an earlier one
+# Seconds between two answers to the same question, or to an earlier one.
+ANSWERS_APART = 0.1
 
 
 class Arrived(NamedTuple):
@@ -53,7 +54,8 @@ class Hearing:
             raise said
         sender, message = said
         if not isinstance(message, Hello) and epoch != self._talk.listening_epoch:
-            return  # a new epoch has begun since the frame was decoded
+            # A new epoch has begun since the frame was decoded.
+            return
         neighbor = self._talk.neighbors.get(sender)
         if neighbor is None:
             self._hear_stranger(sender, message)
@@ -64,7 +66,8 @@ class Hearing:
         neighbor.heard = at, message.k
         if isinstance(message, Block):
             if not neighbor.is_greeted:
-                return  # meant for an earlier life of this peer
+                # Meant for an earlier life of this peer.
+                return
             if self._talk.loss is not None:
                 self._epochs.make_up_for_loss(self._talk.loss, message)
             elif (
@@ -162,7 +165,8 @@ class Hearing:
             return True
         if hello.answered != self._talk.handshake.terms.life:
             neighbor.question = hello
-        elif self._epochs.may_begin(hello.epoch):  # if it may later, it is told again
+        elif self._epochs.may_begin(hello.epoch):
+            # If it may later, it is told again.
             self._epochs.begin_epoch(hello.epoch, None, f"so says peer {neighbor.id}")
         return hello.epoch == self._talk.agent.epoch
 
@@ -179,7 +183,8 @@ class Hearing:
             self._talk.log_seldom(f"double {j}", "warning", text)
         if hello.answered == life:
             neighbor.has_answered = True
-        elif hello.answered and neighbor.has_answered:  # answers come in order: it is none to an earlier life
+        elif hello.answered and neighbor.has_answered:
+            # Answers come in order: it is none to an earlier life.
             self._warn_of_duplicate()
         if self._talk.handshake.learns_features(neighbor, hello):
             self._talk.say_hello(self._talk.agent.neighbors)
@@ -239,9 +244,11 @@ class Hearing:
         """Answer a Hello in the epoch that this peer is in by now."""
         if hello.epoch < self._talk.agent.epoch:
             self._talk.send([sender], self._talk.handshake.hello_that_state_is_lost(sender, hello))
-        elif hello.epoch > self._talk.agent.epoch:  # may be a duplicate's, so let the one at the address say it
+        elif hello.epoch > self._talk.agent.epoch:
+            # May be a duplicate's, so let the one at the address say it.
             self._talk.say_hello([sender], is_asking=True)
-        else:  # rare, so everything it may lack: who we are, our blocks, and whether we are done
+        else:
+            # Rare, so everything it may lack: who we are, our blocks, and whether we are done.
             self._answer(sender, hello)
 
     def _answer(self, sender: AgentId, hello: Hello) -> None:

@@ -14,7 +14,8 @@ from thanos_peer.block import AgentId, Block, StopWord
 from thanos_peer.errors import RemoteProtocolError
 from thanos_peer.protocol.wire import DONE, SPENT, Bye, Hello
 
-EPOCHS_AHEAD = 1000  # that one neighbor's word is enough for: a peer may have been away, and each takes seconds
+# That one neighbor's word is enough for: a peer may have been away, and each takes seconds.
+EPOCHS_AHEAD = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,8 @@ class Link:
         """In words."""
         if self.is_up:
             return f"connected for {now - self.since:.0f} s"
-        if self.was_up:  # a frozen process still lets its kernel connect, and nothing more
+        # A frozen process still lets its kernel connect, and nothing more.
+        if self.was_up:
             tries = f"{self.retries} tries to reconnect"
             if self.refusals:
                 tries = f"no handshake since, {self.refusals} tries"

@@ -11,7 +11,8 @@ from thanos_peer.protocol.neighbor import Neighbor
 from thanos_peer.protocol.outputs import AdvanceSoon, EnteredRound, LookUp, Save
 from thanos_peer.protocol.stages import Stage
 
-LOOK_UP = 1.0  # seconds that a name server may take
+# Seconds that a name server may take.
+LOOK_UP = 1.0
 
 
 @dataclass
@@ -62,8 +63,10 @@ class Rounds:
             return
         self._talk.send_block(agent.neighbors, agent.block())
         if ahead := [j for j, each in self._talk.neighbors.items() if self._is_ahead(each)]:
-            self._talk.say_hello(ahead, is_asking=True)  # they have long sent it, and will not send it unasked
-        if agent.is_ready:  # all neighbors are a round ahead: the clock and the signals get their turn first
+            # They have long sent it, and will not send it unasked.
+            self._talk.say_hello(ahead, is_asking=True)
+        # All neighbors are a round ahead: the clock and the signals get their turn first.
+        if agent.is_ready:
             self._talk.outputs.append(AdvanceSoon())
 
     def _is_ahead(self, neighbor: Neighbor) -> bool:

@@ -12,9 +12,12 @@ if TYPE_CHECKING:
     from thanos_peer.agent import Agent, Memory
 
 INTERVAL = 1.0  # seconds between two checkpoints
-PARTS = 4  # of what may be unsaved: after one of them a checkpoint is begun
-RATE = 2**20  # bytes a second: of larger checkpoints there are fewer, whatever neighbors have this peer keep
-SLOW = 3.0  # seconds after which a disk is called slow
+# Of what may be unsaved: after one of them a checkpoint is begun.
+PARTS = 4
+# Bytes a second: of larger checkpoints there are fewer, whatever neighbors have this peer keep.
+RATE = 2**20
+# Seconds after which a disk is called slow.
+SLOW = 3.0
 
 
 class Saving:
@@ -32,7 +35,8 @@ class Saving:
 
     def __init__(self, agent: "Agent", now: float) -> None:
         self._agent, self._most = agent, agent.blocks_kept
-        self.latest = agent.k  # of which there is a checkpoint before the first round
+        # Of which there is a checkpoint before the first round.
+        self.latest = agent.k
         self.count = 0
         self.is_under_way = False
         self._began, self._next_notice = now, SLOW

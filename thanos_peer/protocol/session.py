@@ -24,7 +24,8 @@ from thanos_peer.protocol.wire import Bye
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent, Memory
 
-TICK, SHORT_TICK = 0.1, 0.05  # seconds between two ticks: in its rounds, and after the last
+# Seconds between two ticks: in its rounds, and after the last.
+TICK, SHORT_TICK = 0.1, 0.05
 
 
 class Session:
@@ -156,7 +157,8 @@ class Session:
         if self.talk.stage is Stage.ENDED:
             return []
         self.talk.stop_reason = reason
-        if self.talk.stage is Stage.LOST:  # there is nothing to go on from
+        # There is nothing to go on from.
+        if self.talk.stage is Stage.LOST:
             self._ending.leave(reason)
         elif self.talk.stage is Stage.RUNNING:
             self._ending.finish()

@@ -11,10 +11,14 @@ from thanos_peer.protocol.wire import LONGEST_TEXT
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent
 
-ASK_FIRST, ASK_MOST = 0.2, 2.0  # seconds after which a missing neighbor is asked, at first and at most
-NOTICE_FIRST, NOTICE_MOST = 3.0, 60.0  # and after which the waiting is logged
-LONGEST_TICK = 1.0  # seconds that count between two ticks; if there are more, this peer was frozen or very busy
-FORGOTTEN = 60.0  # seconds without a connection, after which a peer that was done before waits no longer
+# Seconds after which a missing neighbor is asked, at first and at most.
+ASK_FIRST, ASK_MOST = 0.2, 2.0
+# And after which the waiting is logged.
+NOTICE_FIRST, NOTICE_MOST = 3.0, 60.0
+# Seconds that count between two ticks; if there are more, this peer was frozen or very busy.
+LONGEST_TICK = 1.0
+# Seconds without a connection, after which a peer that was done before waits no longer.
+FORGOTTEN = 60.0
 
 
 @dataclass(frozen=True)

@@ -25,16 +25,22 @@ from thanos_peer.errors import RemoteProtocolError
 
 VERSION: Final = 2
 HELLO, BLOCK, BYE = 1, 2, 3
-DONE = "done"  # the reason in the Bye of a peer that has its result
-SPENT = "done, and its state is gone"  # the same of one that can say none of its blocks again
-DONE_BUT = "done, but for some given up"  # of one that tells how far all are done that can be heard from
+# The reason in the Bye of a peer that has its result.
+DONE = "done"
+# The same of one that can say none of its blocks again.
+SPENT = "done, and its state is gone"
+# Of one that tells how far all are done that can be heard from.
+DONE_BUT = "done, but for some given up"
 RUN_BYTES = 16
-OVERHEAD = 512  # no message needs more than this besides the bytes of X and D
+# No message needs more than this besides the bytes of X and D.
+OVERHEAD = 512
 LONGEST_TEXT = 128
 LARGEST_ROUND = 2**53
-SMALL = 65536  # bytes; in a frame beyond this arrays are counted: each byte could be one, and cost 64
+# Bytes; in a frame beyond this arrays are counted: each byte could be one, and cost 64.
+SMALL = 65536
 MOST_ARRAYS = 16
-TOGETHER = 2**18  # bytes of blocks that are copied to be looked at together
+# Bytes of blocks that are copied to be looked at together.
+TOGETHER = 2**18
 DTYPES: dict[str, np.dtype[Any]] = {"float64": FLOAT64, "float32": np.dtype("<f4")}
 
 
@@ -98,7 +104,8 @@ class Bye:
 Message: TypeAlias = Hello | Block | Bye
 Said: TypeAlias = tuple[AgentId, Message]
 _NOTHING = StopWord()  # what most blocks say about stopping
-_new_tuple = tuple.__new__  # what a named one calls in the end, after looking at names
+# What a named one calls in the end, after looking at names.
+_new_tuple = tuple.__new__
 
 
 class VersionMismatchError(RemoteProtocolError):
@@ -195,7 +202,8 @@ class Codec:
                 elif fields[1] == BLOCK and fields[9] == WORD:
                     results[-1] = _refuse_unless_finite(said)
             except RemoteProtocolError as error:
-                results.append(error.with_traceback(None))  # which holds on to the frame and all that is in it
+                # Which holds on to the frame and all that is in it.
+                results.append(error.with_traceback(None))
         at_once = self._together
         if not all(self._are_finite(payloads[i : i + at_once]) for i in range(0, len(payloads), at_once)):
             results = [self._refuse_if_not_finite(said) for said in results]
@@ -232,7 +240,8 @@ class Codec:
                 list_hook=None if len(frame) <= SMALL else _array_counter(),
             )
         except (ValueError, msgpack.UnpackException) as error:
-            what = f"not a msgpack message: {type(error).__name__}"  # the cause itself holds all that was read
+            # The cause itself holds all that was read.
+            what = f"not a msgpack message: {type(error).__name__}"
         else:
             if isinstance(fields, tuple) and len(fields) >= 5:
                 return fields
@@ -280,7 +289,8 @@ class Codec:
             raise VersionMismatchError(neighbor=sender, theirs=version)
         if kind not in KINDS:
             raise _claim(fields, f"has an unknown kind of message, {kind}")
-        if run != self._run and kind != HELLO:  # of a Hello, a difference is for the handshake to name
+        # Of a Hello, a difference is for the handshake to name.
+        if run != self._run and kind != HELLO:
             raise _claim(fields, "belongs to another run")
         _check_fields(fields)
         if kind == BLOCK:

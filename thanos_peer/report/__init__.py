@@ -36,7 +36,8 @@ def write_report(path: Path, out: Path, file: Path | None = None) -> list[Path]:
 def _write(path: Path, content: bytes) -> Path:
     try:
         path.write_bytes(content)
-    except OSError as error:  # a full disk does not name the file
+    except OSError as error:
+        # A full disk does not name the file.
         raise ConfigError(
             f"{path} cannot be written: {error.strerror}; choose another directory with --out"
         ) from error

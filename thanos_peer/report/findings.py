@@ -14,8 +14,10 @@ from thanos_peer.report.reading import Run
 from thanos_peer.storage.summary import explained
 
 STEPS = 80  # points of a curve, at most
-LARGEST_DATA = 10_000_000  # numbers in all samples together; more is not made for one curve
-LARGEST_FILES = 8 * LARGEST_DATA  # bytes in all data files together; more is not read for it either
+# Numbers in all samples together; more is not made for one curve.
+LARGEST_DATA = 10_000_000
+# Bytes in all data files together; more is not read for it either.
+LARGEST_FILES = 8 * LARGEST_DATA
 
 
 def mean_of(run: Run) -> Matrix | None:

@@ -158,7 +158,8 @@ def _read_history(path: Path) -> dict[str, Matrix]:
     if not path.exists():
         return {}
     text = path.read_text(encoding="utf-8", errors="replace")
-    whole = text[: text.rfind("\n") + 1]  # a run that is killed while it writes leaves half a line
+    # A run that is killed while it writes leaves half a line.
+    whole = text[: text.rfind("\n") + 1]
     try:
         lines = list(csv.DictReader(whole.splitlines()))
     except csv.Error as error:

@@ -21,7 +21,8 @@ from thanos_peer.errors import DataFileError
 from thanos_peer.samples.names import check_names
 from thanos_peer.samples.table import Table, check_columns, rows_per_chunk
 
-DELIMITERS = "\t;|,"  # in the order in which they are tried: a comma may also be inside a name
+# In the order in which they are tried: a comma may also be inside a name.
+DELIMITERS = "\t;|,"
 LONGEST_FIRST_LINE = 64 * 2**20  # characters: names
 LONGEST_LINE, LONGEST_PER_FIELD = 4096, 64  # characters of any other
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})

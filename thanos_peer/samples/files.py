@@ -28,7 +28,8 @@ FORMATS: dict[str, Opener] = {
 }
 
 
-LARGEST_HEAD, LONGEST_NUMBER = 2**20, 64  # bytes of a small table: all besides its numbers, and each of them
+# Bytes of a small table: all besides its numbers, and each of them.
+LARGEST_HEAD, LONGEST_NUMBER = 2**20, 64
 
 
 @contextlib.contextmanager
@@ -103,7 +104,8 @@ def named(whose: str) -> Iterator[None]:
 def _readable() -> Iterator[None]:
     try:
         yield
-    except PermissionError as error:  # in a container, whom a peer runs as is not obvious
+    except PermissionError as error:
+        # In a container, whom a peer runs as is not obvious.
         raise DataFileError(
             f"cannot be read by user {os.geteuid()}, group {os.getegid()}: {error.strerror}; let this user read "
             "it (chown, chmod)"
@@ -115,7 +117,8 @@ def _readable() -> Iterator[None]:
 def _guarded(table: Table) -> Iterator[Matrix]:
     """The chunks, as many rows as the file has announced; an error of reading is one of the file."""
     count = 0
-    with _readable():  # around the reading only: what the caller does with a chunk is not ours
+    # Around the reading only: what the caller does with a chunk is not ours.
+    with _readable():
         for chunk in table.chunks:
             count += len(chunk)
             if table.count is not None and count > table.count:

@@ -22,10 +22,14 @@ from thanos_peer.samples.names import LONGEST_NAME, check_names
 from thanos_peer.samples.table import Table, check_shape, finite_samples, rows_per_chunk
 
 LONGEST_HEADER = 10_000
-SLAB_CHUNKS = 8  # read together where columns lie one after another in a file
-LARGEST_UNPACKED = 2**36  # bytes of a table in a .npz
-LARGEST_BY_COLUMNS = 2**28  # bytes of one that is stored column by column, or of names: what has to be read whole
-MOST_PACKED = 1100  # bytes that one byte of a .npz may stand for; deflate comes to 1032
+# Read together where columns lie one after another in a file.
+SLAB_CHUNKS = 8
+# Bytes of a table in a .npz.
+LARGEST_UNPACKED = 2**36
+# Bytes of one that is stored column by column, or of names: what has to be read whole.
+LARGEST_BY_COLUMNS = 2**28
+# Bytes that one byte of a .npz may stand for; deflate comes to 1032.
+MOST_PACKED = 1100
 MOST_ARRAYS = 32  # of a result
 SAMPLES_NAMES, FEATURES_NAMES = ("X", "data"), ("features", "feature_names")
 
@@ -94,7 +98,8 @@ def read_header(file: IO[bytes]) -> Header:
     header = file.read(int.from_bytes(length, "little"))
     try:
         return Header(*readers[version](io.BytesIO(length + header)))
-    except (LookupError, MemoryError) as error:  # a type of no parts; MemoryError is Python's word for too deep
+    except (LookupError, MemoryError) as error:
+        # A type of no parts; MemoryError is Python's word for too deep.
         raise ValueError("its header makes no sense") from error
 
 
@@ -126,7 +131,8 @@ def _samples(
         for part in parts:
             yield finite_samples(part, first=first, features=features)
             first += len(part)
-            del part  # a view may keep all that it was taken from, while as much again is read
+            # A view may keep all that it was taken from, while as much again is read.
+            del part
 
 
 def _read(file: IO[bytes], size: int) -> bytes:
@@ -147,7 +153,8 @@ def _parts_by_rows(file: IO[bytes], header: Header) -> Iterator[NDArray[Any]]:
     for first in range(0, m, step):
         count = min(step, m - first)
         yield np.frombuffer(_read(file, count * n * header.dtype.itemsize), header.dtype).reshape(count, n)
-    file.read(1)  # the end, where a .npz is compared with its checksum
+    # The end, where a .npz is compared with its checksum.
+    file.read(1)
 
 
 def _parts_by_columns(file: IO[bytes], header: Header, offset: int) -> Iterator[NDArray[Any]]:
@@ -241,6 +248,7 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, largest: int) -
         if not 0 < header.size <= largest:
             raise ValueError(f"it claims an array of {header.size:,} bytes, and cannot hold it")
         content = _read(file, header.size)
-        file.read(1)  # the end, where it is compared with its checksum
+        # The end, where it is compared with its checksum.
+        file.read(1)
     array = np.array(np.frombuffer(content, header.dtype))
     return array.reshape(header.shape, order="F" if header.is_by_columns else "C")

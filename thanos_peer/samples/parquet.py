@@ -33,7 +33,8 @@ def open_parquet(path: Path, n: int | None) -> Iterator[Table]:
         features = check_names(schema.names)
         for field in schema:
             if not (pa.types.is_integer(field.type) or pa.types.is_floating(field.type)):
-                kind = printable(str(field.type)[:LONGEST_CAUSE])  # of a nested one, with names in it
+                # Of a nested one, with names in it.
+                kind = printable(str(field.type)[:LONGEST_CAUSE])
                 raise DataFileError(f"has the column {field.name!a} of type {kind}; all must be numbers")
         check_shape((source.metadata.num_rows, len(features)), n)
         parts = even_chunks(_parts(source, features, pa), len(features))

@@ -99,7 +99,8 @@ class AgentNetwork:
 
     def __init__(self, instance: Instance) -> None:
         self.agents = [Agent(instance.topology, i, instance.plan(i)) for i in range(instance.topology.d)]
-        self._known: tuple[int, list[Answer]] = -1, []  # the answers of a round, once asked for
+        # The answers of a round, once asked for.
+        self._known: tuple[int, list[Answer]] = -1, []
 
     @property
     def is_preparing(self) -> bool:

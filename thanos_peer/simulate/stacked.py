@@ -28,7 +28,8 @@ from thanos_peer.topology.graph import Graph
 SILENT = StopWord()
 _Answers: TypeAlias = tuple[
     int, tuple[Matrix, Matrix], dict[str, Matrix]
-]  # the round, X and sparse X, arrays by name
+    # The round, X and sparse X, arrays by name.
+]
 
 
 @dataclass(frozen=True)
@@ -265,7 +266,8 @@ class StackedNetwork:
         self._index, self._began = 0, 0
         self._found = [Found() for _ in plans]
         self._final: _Answers | None = None
-        self._known: tuple[tuple[int, int], _Answers] | None = None  # of a round, once it was asked for
+        # Of a round, once it was asked for.
+        self._known: tuple[tuple[int, int], _Answers] | None = None
         self._run = self._enter(0)
         self._settle()
 

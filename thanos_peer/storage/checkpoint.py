@@ -76,7 +76,8 @@ class CheckpointStore:
         self.directory, self._topology, self._agent, self._is_flushed = directory, topology, agent, is_flushed
         self._stem = str(agent)
         self._samples = ""
-        self._loaded: tuple[Path, str] | None = None  # what was gone on from, and the digest of its samples
+        # What was gone on from, and the digest of its samples.
+        self._loaded: tuple[Path, str] | None = None
         self._lock = self._open_lock()
         self._remove_unfinished()
 
@@ -103,7 +104,8 @@ class CheckpointStore:
                 f"peer {self._agent} runs already with the state in {self.directory} (process {pid}); "
                 "stop it first, or give this one another directory with --state"
             ) from error
-        with contextlib.suppress(OSError):  # who holds it is for messages only
+        # Who holds it is for messages only.
+        with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
         return descriptor

@@ -13,8 +13,10 @@ from thanos_peer.problem import Instance
 from thanos_peer.simulate import Row, ending_of
 from thanos_peer.storage.outcome import Outcome
 
-FEASIBLE = 1e-9  # a sparse answer that is nearer to the manifold than this is what is judged
-ROUNDING = 1e-8  # of the objective: an answer that is below X* by less is as good
+# A sparse answer that is nearer to the manifold than this is what is judged.
+FEASIBLE = 1e-9
+# Of the objective: an answer that is below X* by less is as good.
+ROUNDING = 1e-8
 OF_THE_LAST_ROW = ("objective", "feasibility", "consensus", "sigma", "distance", "aligned_distance", "gap")
 
 

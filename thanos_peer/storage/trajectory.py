@@ -57,7 +57,8 @@ class TrajectoryWriter:
                 written = self._file.write(record)
             except OSError as error:
                 raise self._cannot_write(str(error.strerror)) from error
-            if written < len(record):  # a disk that fills up takes a part of it; the next life cuts that off
+            # A disk that fills up takes a part of it; the next life cuts that off.
+            if written < len(record):
                 raise self._cannot_write(os.strerror(errno.ENOSPC))
 
     def _cannot_write(self, why: str) -> CheckpointError:

@@ -18,7 +18,8 @@ from thanos_peer.topology.sections import LARGEST_MATRIX, MOST_EDGES, MOST_PEERS
 
 Values: TypeAlias = Mapping[str, Any]
 ROW_SUM_TOLERANCE = 1e-12
-MOST_OF_A_KIND = 10  # wrong weights that are listed one by one
+# Wrong weights that are listed one by one.
+MOST_OF_A_KIND = 10
 
 
 def count_mistakes(raw: Values) -> Iterator[Mistake]:
@@ -148,7 +149,8 @@ def rounds_mistakes(algorithm: Values, d: int, edges: Sequence[Sequence[int]]) -
     rounds, method = algorithm.get("max_rounds"), algorithm.get("method")
     if (
         rounds is None or rounds >= d or method is None or traits_of(method).mixes
-    ):  # no sum takes more rounds than d
+        # No sum takes more rounds than d.
+    ):
         return
     needed = Graph.of(d, edges, None).tree.rounds
     if rounds < needed:

@@ -8,7 +8,8 @@ from typing import Any
 from thanos_peer.algorithm.regularizers import REGULARIZERS
 from thanos_peer.errors import Mistake
 
-LONGEST_CODE = 200  # characters, of the name of a class or of an option
+# Characters, of the name of a class or of an option.
+LONGEST_CODE = 200
 LONGEST_TEXT = 4096  # characters, of an option
 MOST_OPTIONS = 64
 WORD = "[A-Za-z_][A-Za-z0-9_]*"

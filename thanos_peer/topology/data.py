@@ -13,7 +13,8 @@ from thanos_peer.samples import Moments, check_same_features, named, open_table,
 from thanos_peer.topology.model import Topology
 from thanos_peer.topology.sections import SyntheticData
 
-ORTHONORMAL = 1e-8  # how far X'X may be from I
+# How far X'X may be from I.
+ORTHONORMAL = 1e-8
 
 
 def synthetic_samples(data: SyntheticData, *, n: int, d: int) -> list[Matrix]:

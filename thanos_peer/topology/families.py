@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology.graph import Edge, components
 
-MOST_DRAWS = 1000  # of a random graph that has to be connected
+# Of a random graph that has to be connected.
+MOST_DRAWS = 1000
 
 
 def make(

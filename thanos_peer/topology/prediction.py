@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from thanos_peer.topology.model import Topology
 
 MOST_DIGITS = 16
-OF_A_GAP = 5  # digits of the residual with which the objective is within 1e-8: the gap is about its square
+# Digits of the residual with which the objective is within 1e-8: the gap is about its square.
+OF_A_GAP = 5
 
 
 def suits(problem: Problem, method: str) -> bool:

@@ -28,8 +28,10 @@ PositiveOrAuto = Annotated[
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 LARGEST_MATRIX = 2**28  # entries, 2 GiB
-MOST_PEERS, MOST_EDGES = 2048, 2**18  # with more, what follows from a graph would take minutes to find out
-LONGEST_PATH = 4096  # characters, of a file that is named
+# With more, what follows from a graph would take minutes to find out.
+MOST_PEERS, MOST_EDGES = 2048, 2**18
+# Characters, of a file that is named.
+LONGEST_PATH = 4096
 
 KEY_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"  # Z85
 KEY_LENGTH = 40  # of them, for 32 bytes
@@ -280,7 +282,8 @@ class TopologyFile(Section):
     peers: Annotated[list[PeerSection], Field(min_length=1)]
 
 
-SECTIONS: dict[tuple[str, ...], type[Section]] = {  # which model reads which place of the file
+# Which model reads which place of the file.
+SECTIONS: dict[tuple[str, ...], type[Section]] = {
     (): TopologyFile,
     ("peers",): PeerSection,
     ("problem",): Problem,

@@ -25,7 +25,8 @@ def path_fault(path: Path) -> str | None:
     """Why no socket can be made at a path without removing something else; None if nothing is in the way."""
     try:
         found = path.lstat()
-    except OSError:  # it is not there, or to listen there fails and says why
+    except OSError:
+        # It is not there, or to listen there fails and says why.
         return None
     if not stat.S_ISSOCK(found.st_mode):
         return f"{kind_of(found.st_mode)} is there, which would be removed; name a path where nothing is"

@@ -14,10 +14,12 @@ from typing import Any
 from thanos_peer.errors import Mistake, TopologyError
 
 LARGEST_FILE = 8 * 2**20  # bytes
-MOST_PARTS = 32  # of a dotted key; the deepest that means anything has three
+# Of a dotted key; the deepest that means anything has three.
+MOST_PARTS = 32
 
 _KEY = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?)"""
-_LEXEME = re.compile(  # every match begins where the last one ended, so that no text is looked at twice
+# Every match begins where the last one ended, so that no text is looked at twice.
+_LEXEME = re.compile(
     r'"""(?:[^"\\]|\\.|"(?!""))*+(?:"""|\Z)'
     r"|'''(?:[^']|'(?!''))*+(?:'''|\Z)"
     r"|\#[^\n]*+"
@@ -41,7 +43,8 @@ def read_toml(file: Path) -> dict[str, Any]:
         raise single(file, f"cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise single(file, f"is not UTF-8 text: {error.reason} at byte {error.start}") from error
-    except ValueError as error:  # tomllib's own error, and Python's for an integer of thousands of digits
+    except ValueError as error:
+        # tomllib's own error, and Python's for an integer of thousands of digits.
         raise single(file, f"is not TOML: {error}") from error
     except RecursionError as error:
         raise single(file, "is nested too deeply") from error

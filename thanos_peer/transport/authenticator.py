@@ -22,9 +22,12 @@ from thanos_peer.transport.keys import Credentials
 log = logging.getLogger("thanos_peer")
 
 DOMAIN = b"thanos-peer"
-ENOUGH_FILES = 4096  # more than ZeroMQ accepts before it is told to stop
-FEWEST_FILES, FILES_PER_NEIGHBOR = 32, 5  # without any stranger; libzmq would abort with fewer
-ACCEPTED, REFUSED = b"200", b"300"  # after a 400 ZeroMQ would never try again, even with a new file at this end
+# More than ZeroMQ accepts before it is told to stop.
+ENOUGH_FILES = 4096
+# Without any stranger; libzmq would abort with fewer.
+FEWEST_FILES, FILES_PER_NEIGHBOR = 32, 5
+# After a 400 ZeroMQ would never try again, even with a new file at this end.
+ACCEPTED, REFUSED = b"200", b"300"
 WRONG_KEY = "it has a key that is no neighbor's"
 PAUSED = "it has the key of a neighbor that has sent too much that was refused"
 _NOBLOCK = int(zmq.NOBLOCK)
@@ -40,7 +43,8 @@ def allow_many_files(neighbors: int) -> None:
         ConfigError: The limit is too low for the peer itself.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # some systems have a lower limit of their own
+    # Some systems have a lower limit of their own.
+    with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = FEWEST_FILES + FILES_PER_NEIGHBOR * neighbors
@@ -85,7 +89,8 @@ class Authenticator:
         inbox.zap_domain = DOMAIN
         inbox.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # refuse, should there be no answer
         self._loop.add_reader(self._requests.fileno(), self._answer)
-        self._loop.call_soon(self._answer)  # the descriptor speaks up only after a read that found nothing
+        # The descriptor speaks up only after a read that found nothing.
+        self._loop.call_soon(self._answer)
 
     def speaker_of(self, frame: zmq.Frame) -> AgentId:
         """Whose key a frame came with."""

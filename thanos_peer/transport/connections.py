@@ -39,18 +39,25 @@ MOST_STRANGERS = 256
 MOST_LINKS = 4
 MOST_AT_ONCE = 64
 MOST_NEWS = 10_000  # more than ZeroMQ's queue holds
-NOTICES = 10.0  # seconds between two lines about strangers that are wrong in the same way
-LOOK = 0.1  # seconds between two looks at how much has come
-STRANGERS_BYTES, SHARES = 2**26, 8  # what strangers may have said together, or as much as so many that are known
-HEARTBEATS = 256  # bytes a second that ZeroMQ's own say by a connection, at most
-CLOSING = 0.1  # seconds, at most, until all connections are closed
+# Seconds between two lines about strangers that are wrong in the same way.
+NOTICES = 10.0
+# Seconds between two looks at how much has come.
+LOOK = 0.1
+# What strangers may have said together, or as much as so many that are known.
+STRANGERS_BYTES, SHARES = 2**26, 8
+# Bytes a second that ZeroMQ's own say by a connection, at most.
+HEARTBEATS = 256
+# Seconds, at most, until all connections are closed.
+CLOSING = 0.1
 NO_HANDSHAKE = "it ended before a handshake"
 BYTES_RECEIVED = struct.Struct("=128xQ")  # in Linux's struct tcp_info
 _NOBLOCK = int(zmq.NOBLOCK)
-_TCP_INFO = getattr(socket, "TCP_INFO", -1)  # an option that no other system knows
+# An option that no other system knows.
+_TCP_INFO = getattr(socket, "TCP_INFO", -1)
 _WATCHED = int(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
 
-Group = dict[int, str]  # descriptors and addresses, in order of arrival
+# Descriptors and addresses, in order of arrival.
+Group = dict[int, str]
 
 
 class Connections:
@@ -72,20 +79,29 @@ class Connections:
         self._strangers: Group = {}
         self._links: dict[AgentId | None, Group] = {}  # by neighbor; None without keys
         self._most_links = MOST_LINKS if has_keys else MOST_LINKS * len(known)
-        self._unchecked: list[int] = []  # who is to be looked at next
-        self._handles: dict[int, socket.socket] = {}  # on ZeroMQ's own descriptors: looked at, and never closed
-        self._counts: dict[int, int] = {}  # how many bytes have come by each
-        self._marks: dict[int, tuple[int, float]] = {}  # how much had come, and when, as all was well
+        # Who is to be looked at next.
+        self._unchecked: list[int] = []
+        # On ZeroMQ's own descriptors: looked at, and never closed.
+        self._handles: dict[int, socket.socket] = {}
+        # How many bytes have come by each.
+        self._counts: dict[int, int] = {}
+        # How much had come, and when, as all was well.
+        self._marks: dict[int, tuple[int, float]] = {}
         self._suspects: set[int] = set()
-        self._uncounted: set[int] = set()  # the kernel does not count the bytes of these: local ones
+        # The kernel does not count the bytes of these: local ones.
+        self._uncounted: set[int] = set()
         self._is_in_parts = False
-        self._paused: dict[AgentId | None, float] = {}  # who may not speak, and until when
+        # Who may not speak, and until when.
+        self._paused: dict[AgentId | None, float] = {}
         self.refused = 0
-        self.latest = NO_HANDSHAKE, ""  # what was wrong with the stranger that leaves next, and whence it came
-        self._noticed: dict[str, float] = {}  # when each wrong was last said aloud
+        # What was wrong with the stranger that leaves next, and whence it came.
+        self.latest = NO_HANDSHAKE, ""
+        # When each wrong was last said aloud.
+        self._noticed: dict[str, float] = {}
         self._news = inbox.get_monitor_socket(_WATCHED)
         self._loop.add_reader(self._news.fileno(), self._watch)
-        self._loop.call_soon(self._watch)  # the descriptor speaks up only after a read that found nothing
+        # The descriptor speaks up only after a read that found nothing.
+        self._loop.call_soon(self._watch)
         self._looking = self._loop.call_later(LOOK, self._look_again)
 
     @property

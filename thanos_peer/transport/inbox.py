@@ -22,13 +22,18 @@ from thanos_peer.block import AgentId
 from thanos_peer.transport.authenticator import Authenticator
 from thanos_peer.transport.connections import Connections, descriptor_of
 
-MOST_SHED = 4096  # frames that are taken in one go, at most
-SMALL_BYTES = 65536  # of small frames more are kept than a queue's worth: a neighbor repeats what it lacks
+# Frames that are taken in one go, at most.
+MOST_SHED = 4096
+# Of small frames more are kept than a queue's worth: a neighbor repeats what it lacks.
+SMALL_BYTES = 65536
 FRAME_COSTS = 64  # bytes besides what it holds
 MOST_DROPPED, DROPPED_BYTES = 1000, 2**24  # of one connection
-STAND_IN = 0.05  # seconds without a callback, after which the thread takes frames
-_NOBLOCK = int(zmq.NOBLOCK)  # a plain number: the enum's own would be looked up and checked for each frame
-_receive = zmq.backend.Socket.recv  # without what pyzmq wraps around it for sockets of other kinds
+# Seconds without a callback, after which the thread takes frames.
+STAND_IN = 0.05
+# A plain number: the enum's own would be looked up and checked for each frame.
+_NOBLOCK = int(zmq.NOBLOCK)
+# Without what pyzmq wraps around it for sockets of other kinds.
+_receive = zmq.backend.Socket.recv
 
 
 class Inbox:

@@ -83,7 +83,8 @@ def _exchange(topology: Topology, keys: Mapping[AgentId, KeyPair], staged: Path,
             if os.path.lexists(place):
                 _move(place, secret_file(kept, agent), moved)
             _move(secret_file(staged, agent), place, moved)
-        flush_directory(staged.parent)  # their names come before the file that counts on them
+        # Their names come before the file that counts on them.
+        flush_directory(staged.parent)
         return with_public_keys(topology, topology.file, public_keys(keys))
     except BaseException as error:
         if topology.file.read_bytes() == before:
@@ -95,7 +96,8 @@ def _exchange(topology: Topology, keys: Mapping[AgentId, KeyPair], staged: Path,
                 f"the keys of {topology.file} have changed, but {_in_words(error, topology)}; a power cut may "
                 f"bring back what was there before{old}"
             ) from error
-        raise  # if the file has the new keys already, the user has interrupted the end
+        # If the file has the new keys already, the user has interrupted the end.
+        raise
 
 
 def _in_words(error: OSError, topology: Topology) -> str:

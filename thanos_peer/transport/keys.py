@@ -28,7 +28,8 @@ log = logging.getLogger("thanos_peer")
 
 LARGEST_SECRET_FILE = 1024  # bytes
 SECRET_MODE, DIRECTORY_MODE = 0o600, 0o700
-OTHERS = 0o077  # the permissions of all but the owner
+# The permissions of all but the owner.
+OTHERS = 0o077
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ def write_secret(path: Path, pair: KeyPair) -> None:
             )
             file.flush()
             os.fsync(file.fileno())
-    except BaseException:  # half a secret would be in the way of a whole one
+    except BaseException:
+        # Half a secret would be in the way of a whole one.
         path.unlink()
         raise
 
@@ -125,7 +127,8 @@ def read_secret(path: Path) -> KeyPair:
     try:
         (key,) = keys
         return KeyPair(zmq.curve_public(check_key(key).encode()).decode(), key)
-    except ValueError:  # no line of it is shown: it may be a secret
+    except ValueError:
+        # No line of it is shown: it may be a secret.
         raise ConfigError(
             f"{path} is no secret key: besides comments it must hold one line, as `thanos-peer keys new` writes it"
         ) from None
@@ -133,8 +136,10 @@ def read_secret(path: Path) -> KeyPair:
 
 def _read_private(path: Path) -> str:
     descriptor = os.open(
-        path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-    )  # no waiting for a pipe that stays empty
+        path,
+        os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC,
+        # No waiting for a pipe that stays empty.
+    )
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):

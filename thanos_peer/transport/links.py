@@ -30,26 +30,41 @@ from thanos_peer.transport.inbox import Inbox
 from thanos_peer.transport.keys import Credentials
 
 SPARE_AT_ONCE = (
-    64  # frames per callback besides a few of each neighbor: a flood cannot keep the rounds from going on
+    # Frames per callback besides a few of each neighbor: a flood cannot keep the rounds from going on.
+    64
 )
-QUEUE, SHORTEST_QUEUE = 16, 3  # frames a neighbor may be behind in reading; the protocol needs three
-QUEUE_BYTES = 2**24  # of larger frames there are fewer, down to the shortest queue
-AT_ONCE_BYTES = 2**26  # of all frames per callback, or one frame
-SEALED = 64  # bytes that encryption adds to a frame, at most
-READ_AHEAD = 65536  # bytes that ZeroMQ may hold besides its queue, and more than a handshake takes
-RECONNECT_MS, RECONNECT_MAX_MS = 100, 2000  # ZeroMQ doubles the first up to the second, and adds jitter
-HEARTBEAT_MS, SILENCE_MS = 500, 4000  # sent by ZeroMQ's own thread: a peer deep in its numbers sends them too
-KEEPALIVE_S, KEEPALIVES = 1, 3  # the kernel's own, before the first heartbeat
-CONNECT_MS = 4000  # for one try; Linux would go on with it for two minutes, ever more seldom
+# Frames a neighbor may be behind in reading; the protocol needs three.
+QUEUE, SHORTEST_QUEUE = 16, 3
+# Of larger frames there are fewer, down to the shortest queue.
+QUEUE_BYTES = 2**24
+# Of all frames per callback, or one frame.
+AT_ONCE_BYTES = 2**26
+# Bytes that encryption adds to a frame, at most.
+SEALED = 64
+# Bytes that ZeroMQ may hold besides its queue, and more than a handshake takes.
+READ_AHEAD = 65536
+# ZeroMQ doubles the first up to the second, and adds jitter.
+RECONNECT_MS, RECONNECT_MAX_MS = 100, 2000
+# Sent by ZeroMQ's own thread: a peer deep in its numbers sends them too.
+HEARTBEAT_MS, SILENCE_MS = 500, 4000
+# The kernel's own, before the first heartbeat.
+KEEPALIVE_S, KEEPALIVES = 1, 3
+# For one try; Linux would go on with it for two minutes, ever more seldom.
+CONNECT_MS = 4000
 IN_USE = (
     "the address is in use; is this peer running already, or another program? (`thanos-peer run --free-ports` "
     "takes free ports instead)"
 )
-HANDSHAKE_MS = 5000  # for ZeroMQ's own, with or without keys; who takes longer is cut off
-MEND = 0.5  # seconds between two looks at the links
-STUCK = 10.0  # seconds without any news of a link that is down, after which it is made anew
-_NOBLOCK = int(zmq.NOBLOCK)  # a plain number: the enum's own would be looked up and checked for each frame
-_send = zmq.backend.Socket.send  # without what pyzmq wraps around it for sockets of other kinds
+# For ZeroMQ's own, with or without keys; who takes longer is cut off.
+HANDSHAKE_MS = 5000
+# Seconds between two looks at the links.
+MEND = 0.5
+# Seconds without any news of a link that is down, after which it is made anew.
+STUCK = 10.0
+# A plain number: the enum's own would be looked up and checked for each frame.
+_NOBLOCK = int(zmq.NOBLOCK)
+# Without what pyzmq wraps around it for sockets of other kinds.
+_send = zmq.backend.Socket.send
 _REFUSED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
@@ -61,7 +76,8 @@ _WATCHED = (
     | zmq.EVENT_CONNECT_RETRIED
     | _REFUSED
 )
-_HUNG_UP = getattr(select, "POLLRDHUP", 0)  # other systems than Linux tell the end of both directions only
+# Other systems than Linux tell the end of both directions only.
+_HUNG_UP = getattr(select, "POLLRDHUP", 0)
 _EVENTS: dict[int, LinkEvent] = {
     zmq.EVENT_HANDSHAKE_SUCCEEDED: LinkEvent.UP,
     zmq.EVENT_CONNECT_RETRIED: LinkEvent.RETRIED,
@@ -173,7 +189,8 @@ class Links:
             on_waiting=self._drain_if_open,
         )
         self._loop.add_reader(self._pull.fileno(), self.drain)
-        self._loop.call_soon(self._drain_if_open)  # the descriptor speaks up only after a read that found nothing
+        # The descriptor speaks up only after a read that found nothing.
+        self._loop.call_soon(self._drain_if_open)
 
     def _connect(self, j: AgentId, address: str) -> None:
         outbox: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
@@ -188,7 +205,8 @@ class Links:
             outbox.curve_secretkey = self._credentials.pair.secret.encode()
         outbox.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         outbox.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
-        outbox.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)  # the next try looks up the name anew
+        # The next try looks up the name anew.
+        outbox.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
         monitor = outbox.get_monitor_socket(_WATCHED)
         self._outboxes[j] = _Outbox(address, outbox, monitor)
         self._loop.add_reader(monitor.fileno(), self._watch, j)
@@ -351,7 +369,8 @@ def is_taken(address: str) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(address.removeprefix("ipc://"))
-        except OSError:  # no such path, or left behind by a killed process
+        except OSError:
+            # No such path, or left behind by a killed process.
             return False
     return True
 

@@ -32,7 +32,8 @@ from thanos_peer.algorithm.stiefel import polar, proj
 from thanos_peer.block import Matrix
 
 _PENALTY = 2.0  # rho, in units of the steepness
-_SMOOTHING = 1e-8  # gamma, in units of 1 / rho
+# Gamma, in units of 1 / rho.
+_SMOOTHING = 1e-8
 
 
 def iterates(f: Objective, g: Regularizer, X0: Matrix) -> Iterator[Matrix]:

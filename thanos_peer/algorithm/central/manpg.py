@@ -22,7 +22,8 @@ from thanos_peer.algorithm.tangent import tangent_step
 from thanos_peer.block import Matrix
 
 _ACCURACY = 1e-6  # of the tangent step
-_HALVINGS = 14  # a stays above 1e-4, as in the authors' program
+# A stays above 1e-4, as in the authors' program.
+_HALVINGS = 14
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)  # of |f| + g
 
 

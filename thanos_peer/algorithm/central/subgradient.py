@@ -27,7 +27,8 @@ from thanos_peer.algorithm.stiefel import polar, proj
 from thanos_peer.algorithm.subgradient import NEARBY
 from thanos_peer.block import Matrix
 
-_STEP = 2.0  # b, in units of 1 / steepness
+# B, in units of 1 / steepness.
+_STEP = 2.0
 _POWER = 0.75
 
 
