@@ -1,7 +1,8 @@
 """Run networks of sessions through schedules of faults.
 
 python tests/schedules/run.py [--schedules 100000] [--seed 1] [--processes 2]
-python tests/schedules/run.py --replay SEED
+python tests/schedules/run.py --liar [--schedules 20000]
+python tests/schedules/run.py [--liar] --replay SEED
 
 Each schedule follows from one seed: the network, delays, loss, and what happens when. Prints how many schedules
 ran, how many faults of each kind there were, and the seed of every schedule in which a promise was broken; the
@@ -14,7 +15,7 @@ import time
 import traceback
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import click
@@ -25,6 +26,7 @@ sys.path[0] = str(Path(__file__).parents[1])
 from networks import make_instance, raw_topology
 from schedules.draw import faults_of
 from schedules.faults import FaultyWorld
+from schedules.lies import LyingWorld, lying_of
 from schedules.world import WrongError
 
 from thanos_peer.algorithm.methods import METHODS
@@ -77,18 +79,20 @@ def instance_of(number: int) -> tuple[Instance, Data, list[bytes]]:
     return instance, Data(instance.topology, list(rows)), [X.tobytes() for X in network.X]
 
 
-def world_of(seed: int, *, keeps_log: bool = False) -> FaultyWorld:
+def world_of(seed: int, *, has_liar: bool = False, keeps_log: bool = False) -> FaultyWorld:
     """The schedule of a seed."""
     rng = random.Random(seed)
     # So that what is lost with a disk cannot always be made up, and a peer must wait for a slow disk.
     saving.INTERVAL = rng.choice([0.02, 0.02, 0.1, 1.0])
     phase.KEPT_BYTES = rng.choice([1, 2**25])
     instance, data, bits = instance_of(rng.randrange(rng.choice([UNPREPARED, len(NETWORKS)])))
-    return FaultyWorld(
+    faults = faults_of(rng, instance.topology.graph) if not has_liar or rng.random() < 0.3 else []
+    kind = partial(LyingWorld, lying=lying_of(rng, instance.topology.d)) if has_liar else FaultyWorld
+    return kind(
         instance,
         data,
         bits,
-        faults_of(rng, instance.topology.graph),
+        faults,
         seed=seed,
         loss=rng.choice([0.0, 0.0, 0.05, 0.2]),
         delay=rng.choice([0.02, 0.2, 0.4]),
@@ -98,11 +102,11 @@ def world_of(seed: int, *, keeps_log: bool = False) -> FaultyWorld:
     )
 
 
-def run_some(first: int, count: int) -> tuple[Counter, list[tuple[int, str]]]:
+def run_some(first: int, count: int, *, has_liar: bool = False) -> tuple[Counter, list[tuple[int, str]]]:
     """Schedules of consecutive seeds: what happened in them, and what went wrong."""
     counts, wrong = Counter(), []
     for seed in range(first, first + count):
-        world = world_of(seed)
+        world = world_of(seed, has_liar=has_liar)
         try:
             world.run()
         except Exception as error:  # noqa: BLE001 - whatever it is, its seed is to be told
@@ -112,9 +116,9 @@ def run_some(first: int, count: int) -> tuple[Counter, list[tuple[int, str]]]:
     return counts, wrong
 
 
-def replay(seed: int) -> None:
+def replay(seed: int, *, has_liar: bool = False) -> None:
     """One schedule, with all that is said."""
-    world = world_of(seed, keeps_log=True)
+    world = world_of(seed, has_liar=has_liar, keeps_log=True)
     try:
         world.run()
         world.log.append("all is well")
@@ -129,17 +133,18 @@ def replay(seed: int) -> None:
 @click.option("--schedules", type=click.IntRange(1), default=100_000, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the first; the others follow.")
 @click.option("--processes", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--liar", "has_liar", is_flag=True, help="One peer lies for a while.")
 @click.option("--replay", "replayed", type=int, help="Run the schedule of this seed only, and print its log.")
-def main(schedules: int, seed: int, processes: int, replayed: int | None) -> None:
+def main(schedules: int, seed: int, processes: int, *, has_liar: bool, replayed: int | None) -> None:
     """Run networks of sessions through schedules of faults."""
     if replayed is not None:
-        replay(replayed)
+        replay(replayed, has_liar=has_liar)
         return
     began, counts, wrong = time.monotonic(), Counter(), []
     starts = range(seed, seed + schedules, BATCH)
     sizes = [min(BATCH, seed + schedules - start) for start in starts]
     with ProcessPoolExecutor(processes) as pool:
-        for some, failed in pool.map(run_some, starts, sizes):
+        for some, failed in pool.map(partial(run_some, has_liar=has_liar), starts, sizes):
             counts += some
             wrong += failed
             for number, what in failed:

@@ -184,7 +184,8 @@ class _Life:
             finished,
             result,
         )
-        self._notify_neighbors(Bye(self.files.finished_after, reason), self.files.finished_epoch)
+        epoch = 0 if reason == SPENT else self.files.finished_epoch
+        self._notify_neighbors(Bye(self.files.finished_after, reason), epoch)
         return 0
 
     def _notify_neighbors(self, bye: Bye, epoch: int) -> None:

@@ -124,6 +124,7 @@ class Conversation:
             is_done=agent.is_done,
             may_be_behind=agent.may_be_behind or is_behind,
             has_gone_on=self.first_step is not None and not self.options.has_result,
+            has_heard=agent.has_used(sender),
             radius=self.leaving.radius,
             epochs=tuple(each.named_epoch for j, each in self.neighbors.items() if j != sender),
         )

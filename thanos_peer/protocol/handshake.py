@@ -116,11 +116,17 @@ class Handshake:
         """Note what names the state that a neighbor's blocks come from.
 
         Only an answer to this life is sure to come from the neighbor at its address, and not from a duplicate.
-        Until there is one, nothing is known, and no block is taken.
+        Until there is one, nothing is known, and no block is taken. If another life has been heard since, it may be a
+        late answer of one that is gone: that has to answer once more.
         """
+        known = self._neighbors[neighbor]
         if not hello.epoch == self._agent.epoch == 0:
             return
         if hello.answered == self.terms.life:
+            is_sure = known.is_latest(hello.life) or known.answering == hello.life
+            known.answering = hello.life
+            if not is_sure:
+                return
             self._agent.births[neighbor] = hello.birth
         elif self._agent.births.get(neighbor) != hello.birth and not self._agent.has_used(neighbor):
             self._agent.births.pop(neighbor, None)
@@ -130,9 +136,10 @@ class Handshake:
         return self._agent.epoch > 0 or neighbor in self._agent.births
 
     def hello_that_state_is_lost(self, neighbor: AgentId, hello: Hello) -> Hello:
-        """Tell a neighbor of our epoch; it may not begin it a second time."""
-        oldest = max(self._agent.oldest_said, int(self._agent.has_used(neighbor)))
-        return replace(self.hello(answered=hello.life), oldest=oldest)
+        """Tell a neighbor of our epoch; it may not begin it a second time, nor go on in it from another state."""
+        needed = hello.k + 1 if hello.epoch == self._agent.epoch else 1
+        most = max(self._agent.k, int(self._agent.has_used(neighbor)))
+        return replace(self.hello(answered=hello.life), oldest=max(self._agent.oldest_said, min(needed, most)))
 
     def difference(self, neighbor: Neighbor, hello: Hello) -> str | None:
         """What a neighbor does not agree with us on.
@@ -172,10 +179,22 @@ class Handshake:
         differs = difference_of_digests(self._features, hello.features) is not None
         return is_early and differs and neighbor.is_nameless
 
+    def forget_features_of(self, neighbor: Neighbor, hello: Hello) -> None:
+        """Forget the names that a neighbor has passed on, if another life of it does not know them."""
+        if (
+            self._features_of == neighbor.id
+            and hello.life not in neighbor.lives
+            and hello.features != self._features
+        ):
+            self._features, self._features_of = "", None
+
     def learns_features(self, neighbor: Neighbor, hello: Hello) -> bool:
-        """Note a neighbor's names; returns whether they are the first that this peer hears of, to be passed on."""
+        """Note a neighbor's names; returns whether they are the first that this peer hears of, to be passed on.
+
+        Only in the first rounds, in which they reach everybody: later ones would be of another run, or a lie.
+        """
         neighbor.is_nameless = not hello.features
-        if neighbor.is_nameless or self._features:
+        if neighbor.is_nameless or self._features or self._agent.k > self.terms.diameter:
             return False
         self._features, self._features_of = hello.features, neighbor.id
         return True

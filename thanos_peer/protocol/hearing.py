@@ -125,10 +125,14 @@ class Hearing:
             return
         if self._talk.loss is not None and self._talk.agent.done.issuperset(self._talk.agent.neighbors):
             self._ending.fail(
-                RunOverError("the state of this peer is lost, and the run is over at all of its neighbors")
+                RunOverError(
+                    "the state of this peer is lost, and the run is over at all of its neighbors, "
+                    f"peers {', '.join(map(str, self._talk.agent.neighbors))}"
+                )
             )
 
     def _hear_hello(self, neighbor: Neighbor, hello: Hello) -> None:
+        self._talk.handshake.forget_features_of(neighbor, hello)
         difference = self._talk.handshake.difference(neighbor, hello)
         if difference is not None:
             self._refuse(neighbor.id, difference)
@@ -165,6 +169,9 @@ class Hearing:
             return True
         if hello.answered != self._talk.handshake.terms.life:
             neighbor.question = hello
+        elif self._talk.leaving.is_everybody_done:
+            text = f"peer {neighbor.id} says that epoch {hello.epoch} has begun, but all peers are done: ignored"
+            self._talk.log_seldom(f"late epoch {neighbor.id}", "warning", text)
         elif self._epochs.may_begin(hello.epoch):
             # If it may later, it is told again.
             self._epochs.begin_epoch(hello.epoch, None, f"so says peer {neighbor.id}")

@@ -48,6 +48,7 @@ class TalkView:
         is_done: Whether this was its last round.
         may_be_behind: Whether it has started again, or not begun: so its neighbors may be far ahead.
         has_gone_on: Whether this life has taken a step, and no earlier one had the result.
+        has_heard: Whether it has heard a block of the sender in this epoch.
         radius: How far around it all are done, as it has said; None if it has said nothing.
         epochs: The latest epochs that its other neighbors have named.
     """
@@ -58,6 +59,7 @@ class TalkView:
     is_done: bool
     may_be_behind: bool
     has_gone_on: bool
+    has_heard: bool
     radius: int | None
     epochs: tuple[int, ...]
 
@@ -150,6 +152,6 @@ BYE_RULES: Final[dict[str, Rule]] = {
     "radius": Rule("at most one more than what this peer has said", _has_radius),
     "reason": Rule(
         "one by which its blocks are gone, while this peer goes on with them",
-        lambda view, bye: bye.reason != SPENT or not view.has_gone_on,
+        lambda view, bye: bye.reason != SPENT or view.is_done or not (view.has_gone_on and view.has_heard),
     ),
 }

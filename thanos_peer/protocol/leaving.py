@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from thanos_peer.block import AgentId
-from thanos_peer.errors import RunOverError
 from thanos_peer.protocol.neighbor import Neighbor
 from thanos_peer.protocol.waiting import ASK_MOST, FORGOTTEN, NOTICE_FIRST
 from thanos_peer.protocol.wire import DONE, DONE_BUT, Bye
@@ -140,12 +139,11 @@ class Leaving:
 
     def _is_given_up(self, neighbor: Neighbor, now: float) -> bool:
         """Whether there is nothing to be heard from a neighbor any more."""
-        link, left = neighbor.link, neighbor.left
+        link = neighbor.link
         seconds = 0.0 if link.is_up else now - max(link.since, self._awake)
         if neighbor.id in self._agent.done:
             return seconds >= GONE
-        has_given_up = left is not None and left.reason == RunOverError.in_short
-        return has_given_up or (neighbor.epoch.may_be_gone and seconds >= FORGOTTEN)
+        return neighbor.has_left_for_good or (neighbor.epoch.may_be_gone and seconds >= FORGOTTEN)
 
     @property
     def is_everybody_done(self) -> bool:

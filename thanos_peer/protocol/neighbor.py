@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from thanos_peer.block import AgentId
+from thanos_peer.errors import RunOverError
 from thanos_peer.protocol.conduct import Conduct
 from thanos_peer.protocol.traffic import EdgeCounters
 from thanos_peer.protocol.wire import Bye, Hello
@@ -106,6 +107,7 @@ class Neighbor:
         is_greeted: Whether its Hello has arrived and agreed with ours.
         lives: The latest of its lives, in order of arrival.
         has_answered: Whether it has answered this life of ours.
+        answering: Which of its lives was the last to do so; 0 if none.
         is_nameless: Whether its latest Hello had no names of features.
         question: Its latest question that is not answered yet.
         heard: When it last said something, and in which round.
@@ -123,6 +125,7 @@ class Neighbor:
     is_greeted: bool = False
     lives: list[int] = field(default_factory=list)
     has_answered: bool = False
+    answering: int = 0
     is_nameless: bool = False
     question: Hello | None = None
     heard: tuple[float, int] | None = None
@@ -132,6 +135,15 @@ class Neighbor:
     named_epoch: int = 0
     conduct: Conduct = field(default_factory=Conduct)
     epoch: EpochRecord = field(default_factory=EpochRecord)
+
+    def is_latest(self, life: int) -> bool:
+        """Whether no other life of it has been heard of since this one was."""
+        return life not in self.lives[:-1]
+
+    @property
+    def has_left_for_good(self) -> bool:
+        """Whether it has left without a state that it could go on from."""
+        return self.left is not None and self.left.reason == RunOverError.in_short
 
     def trouble_in(self, k: int) -> str:
         """What keeps it waiting, as it said while this peer was in round k."""

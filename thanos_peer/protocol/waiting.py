@@ -101,6 +101,14 @@ class Waiting:
                 f"to say any block again, are peers {_list(spent)}; bring back a later state of this peer, take "
                 "the result of a neighbor, or begin anew with --fresh at all peers"
             )
+        over = [each.id for each in missing if each.has_left_for_good]
+        if over and self._agent.epoch > 0:
+            # Others did not begin this epoch with them: they had left, having their results.
+            return (
+                f"this peer is in round {self._agent.k}, but the run is over: the state is lost of peers "
+                f"{_list(over)}, which have left; bring that back, take the result of a neighbor that is done, or "
+                "begin anew with --fresh at all peers"
+            )
         if has_result and (gone := [each.id for each in missing if self._is_gone(each, now)]):
             return f"not connected for {FORGOTTEN:.0f} s, and done most probably: peers {_list(gone)}"
         return ""

@@ -140,7 +140,7 @@ class Codec:
         epoch: int = 0,
         forms: Iterable[tuple[str, tuple[int, int]]] = (),
     ) -> None:
-        self._run = run_of(digest, epoch)
+        self._run, self._first_run = run_of(digest, epoch), run_of(digest, 0)
         self._shape, self._name, self._dtype = (n, p), dtype, DTYPES[dtype]
         self._is_exact = self._dtype == FLOAT64
         self._payload = 2 * n * p * self._dtype.itemsize
@@ -290,12 +290,16 @@ class Codec:
         if kind not in KINDS:
             raise _claim(fields, f"has an unknown kind of message, {kind}")
         # Of a Hello, a difference is for the handshake to name.
-        if run != self._run and kind != HELLO:
+        if run != self._run and kind != HELLO and not self._is_spent(fields):
             raise _claim(fields, "belongs to another run")
         _check_fields(fields)
         if kind == BLOCK:
             self._check_block(fields)
         return kind
+
+    def _is_spent(self, fields: tuple[Any, ...]) -> bool:
+        """Whether a peer says that it is done and has no state: it is in no epoch, and names the first."""
+        return fields[1] == BYE and fields[2] == self._first_run and fields[5:6] == (SPENT,)
 
     def _check_block(self, fields: tuple[Any, ...]) -> None:
         """What the fields of a block must be to each other, and to the run."""
