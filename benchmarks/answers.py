@@ -321,7 +321,7 @@ def assess(problem: Problem, method: str, answer: Answer, seconds: float = 0.0) 
 
 def run(problems: Sequence[Problem], methods: Sequence[str], seconds: float, processes: int) -> list[Outcome]:
     """Every problem with every method, some at a time, in order."""
-    # Heard by processes that have yet to import numpy.
+    # Set before the processes are started, which have yet to import numpy.
     os.environ.update(ONE_THREAD)
     pairs = [(problem, method) for problem in problems for method in methods]
     outcomes: dict[tuple[int, str], Outcome] = {}

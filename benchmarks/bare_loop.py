@@ -55,7 +55,7 @@ class Loop:
         loop.remove_reader(self.inbox.fileno())
         seconds, cpu = time.perf_counter() - self.began, time.process_time() - self.cpu
         said = {"id": self.me, "seconds": seconds, "cpu_seconds": cpu, "X": self.state.X.tobytes().hex()}
-        # At once, so that lines do not mix.
+        # Written in one go, so that lines do not mix.
         os.write(1, json.dumps(said).encode() + b"\n")
         for link in (*self.outboxes, self.inbox):
             link.close()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 VICTIM = 0
 PAUSE = 0.1
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)  # of ZMTP 3.1, whole
-# Of a message that is as good as endless.
+# Parts of a message that is as good as endless.
 PARTS = 100_000
 AT_ONCE = 500  # connections that are held open
 
@@ -59,7 +59,7 @@ def connect(topology: Topology, words: bytes, held: int) -> Iterator[int]:
         try:
             connection = socket.create_connection(place_of(topology), timeout=1)
         except OSError:
-            # It does not listen yet, or any more.
+            # The victim does not listen yet, or no longer.
             yield 0
             continue
         open_ones.append(connection)

@@ -30,9 +30,9 @@ MUS = (0.0, 1e-3, 0.01, 0.05, 0.1, 0.3, 0.5, 1.0)  # for samples of 2-norm 1
 REGULARIZERS = ("l1", "l21", "none")
 REAL = ("wine", "digits", "breast_cancer", "diabetes")
 LEAST_N, MOST_N, MOST_P, LEAST_D, MOST_D = 5, 100, 10, 3, 32
-# Of so many problems, those that are no tables.
+# Features of large problems, and their share of the problems that are no tables.
 LARGE_N, LARGE = 200, 0.05
-# Agents at most that can have fewer samples than MOST_P together, with one each.
+# Most agents that can have fewer samples than MOST_P together, with one each.
 FEW_D = 9
 
 
@@ -171,7 +171,7 @@ def _draw_counts(rng: Generator, data: str, split: str, n: int, p: int, d: int) 
         is_thin = rng.permutation(np.arange(d) < rng.integers(1, d))
         return tuple(int(rng.integers(1, p) if thin else rng.integers(p, 4 * p)) for thin in is_thin)
     total = _log_integer(rng, 5, 40) * d
-    # The spectrum is made, and every eigenvalue has its sample.
+    # The spectrum is made up, and every eigenvalue has its sample.
     if data in {"steep", "close"}:
         total = max(total, n + 1)
     if data == "few":

@@ -27,11 +27,11 @@ import numpy as np
 from thanos_peer.transport.links import Links
 
 RNG = np.random.default_rng()
-# Seconds: a heartbeat comes due in it.
+# Seconds of a step, at most: a heartbeat comes due in them.
 LONGEST_STEP = 1.3
 LARGEST_FRAME = 10_000
 FLOOD = 2**26  # bytes, at most
-# Frames: more than any queue that has a limit.
+# Frames: more than any limited queue holds.
 ENOUGH = 2000
 
 
@@ -149,7 +149,7 @@ def main(minutes: float, provocations: int | None, kinds: tuple[str, ...]) -> No
                 done[kind] += 1
             if not victim.is_alive() or time.monotonic() - began > 60 * minutes:
                 break
-        # A last abort may take a heartbeat.
+        # A last abort may take as long as a heartbeat.
         victim.join(2 * LONGEST_STEP)
         if is_alive := victim.is_alive():
             memory = largest_mib(victim.pid or 0)

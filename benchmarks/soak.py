@@ -36,9 +36,9 @@ from thanos_peer.topology import Topology, families, load
 from thanos_peer.topology.render import Draft, render
 
 PAUSE = 1.0  # seconds between two samples
-# Rounds that tell the speed of this machine.
+# Rounds of a run that measures the speed of this machine.
 PILOT = 3000
-# Of it, to which the run is held back: proxies and faults take time, too.
+# Share of that speed to which the run is held back: proxies and faults take time, too.
 SHARE = 0.5
 KEPT = 1000  # rounds between two that are kept
 COLUMNS = ("MiB", "files", "threads")
@@ -73,7 +73,7 @@ def sampled(samples: list[Sample]) -> Iterator[None]:
     def look() -> None:
         while not is_over.wait(PAUSE):
             for pid in peers_of(os.getpid()):
-                # It has just ended, or just begun.
+                # The process has just ended, or just begun.
                 with contextlib.suppress(OSError, ValueError):
                     samples.append(Sample(time.monotonic() - began, peer_of(pid), usage_of(pid)))
 

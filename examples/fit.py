@@ -16,7 +16,7 @@ COMPONENTS = 3
 def main() -> None:
     """Print both."""
     data = load_breast_cancer()
-    # Five agents in a ring; each speaks to two others only.
+    # Five agents in a ring: each speaks to two others only.
     hospitals = np.array_split(data.data, 5)
 
     standardized = StandardScaler().fit_transform(data.data)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-# Bytes of address space besides what is there.
+# Bytes of address space besides what is in use already.
 SPARE = 2**30
 
 

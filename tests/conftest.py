@@ -8,7 +8,8 @@ import subprocess
 for variable in [name for name in os.environ if name.startswith("OPENBLAS_")]:
     del os.environ[variable]
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    # As peers have it: bits are compared. NumPy looks when it is imported, later.
+    # One thread, as peers have it, because bits are compared. NumPy reads the variables when it is imported,
+    # later.
     os.environ[variable] = "1"
 
 import pytest  # noqa: E402
@@ -19,7 +20,7 @@ from thanos_peer.launch import cluster  # noqa: E402
 
 settings.register_profile("thanos-peer", deadline=None, max_examples=60)
 settings.load_profile("thanos-peer")
-# A shell may have it ignored, and so would all children.
+# A shell may have SIGINT ignored, and all children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests run beside each other, and a port is free until its peer listens, seconds later: each process has its own.

@@ -60,7 +60,7 @@ def speaking_to(topology, agent, pair=None, *, address=None, comes_back=True):
     try:
         yield speaker, monitor
     finally:
-        # ZeroMQ's thread holds on to the monitor while it has news that nobody takes.
+        # ZeroMQ's thread holds on to the monitor while it has news that is not taken.
         while monitor.poll(0):
             monitor.recv_multipart()
         speaker.disable_monitor()

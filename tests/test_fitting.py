@@ -111,7 +111,7 @@ def test_any_graph_finds_the_same(graph):
     found = [
         thanos_peer.fit(make_samples(), 2, graph=each, method="proximal").components_ for each in ("ring", graph)
     ]
-    # Sums do not depend on the way that they take.
+    # Sums do not depend on the way that they take through the graph.
     np.testing.assert_array_equal(*found)
 
 

@@ -16,7 +16,7 @@ from thanos_peer.phases import Mixing, Pooling
 PACKAGE = Path(thanos_peer.__file__).parent
 # Each method is a module with functions of the same names.
 EXEMPT = PACKAGE / "algorithm"
-# Also a kind of start, which finds it by some rounds of the method.
+# DESTINY is also a kind of start, which is found by some rounds of the method.
 STARTS = {"destiny"}
 TABLES = {"MIXING", "SUMMING"}
 KINDS = {each.__name__ for each in (*METHODS.values(), Mixing, Pooling)}

@@ -13,7 +13,7 @@ from programs import run
 from thanos_peer.launch import independent
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-# Scripts, which import each other, and no package.
+# The benchmarks are scripts that import each other, and no package.
 sys.path.append(str(BENCHMARKS))
 answers, problems = (import_module(name) for name in ("answers", "random_problems"))
 
@@ -175,7 +175,7 @@ def test_the_distance_is_that_of_alternating_projections(regularizer, seed):
     G = rng.standard_normal((n, n))
     C, X = G @ G.T / np.linalg.norm(G @ G.T, 2), np.zeros((n, p))
     blocks = [(slice(0, 2), 0), (slice(2, 4), 1), (slice(4, 7), 2)]
-    # Zeros in every column, and rows of zeros.
+    # X has zeros in every column, and rows of zeros.
     for rows, column in blocks:
         X[rows, column] = rng.standard_normal(rows.stop - rows.start)
     X /= np.linalg.norm(X, axis=0)
@@ -336,7 +336,7 @@ def test_problems_are_chosen_by_what_they_are():
             answers.chosen_problems(1, 10, [wrong])
 
 
-# Quick ones: each kind of samples but digits, tables from files.
+# Quick problems: most kinds of samples, among them two tables.
 SAMPLE = (2, 20, 24, 27, 35, 43, 65, 78, 85)
 
 

@@ -14,7 +14,7 @@ from thanos_peer.protocol.honest import BLOCK_RULES, BlockView, check
 from thanos_peer.protocol.stop import next_word
 from thanos_peer.topology import Topology
 
-# Blocks, for neighbors that are a round apart and a checkpoint under way.
+# Blocks that are kept beyond `blocks_kept`: for neighbors a round apart, and for a checkpoint under way.
 SPARE = 8
 
 
@@ -22,7 +22,7 @@ def as_sent(X: Matrix, exchange: str) -> Matrix:
     """X with the precision that it keeps on its way: float64 is exact, float32 rounds."""
     if exchange == "float64":
         return X
-    # The codec refuses what is not finite.
+    # The codec refuses numbers that are not finite.
     with np.errstate(over="ignore"):
         return X.astype(np.float32).astype(np.float64)
 
@@ -91,7 +91,7 @@ class Agent:
         self.id, self._topology, self.runner = agent, topology, PhaseRunner(plan)
         self.neighbors = topology.graph.neighbors[self.id]
         self.blocks_kept, self.forms = plan.blocks_kept, plan.forms
-        # A sound neighbor pauses before it needs more.
+        # A sound neighbor pauses before it needs more blocks than this.
         self._most_said = self.blocks_kept + SPARE
         self.epoch = 0
         self.fallback: int | None = None

@@ -23,7 +23,7 @@ class StopWord(NamedTuple):
     after: int | None = None
 
 
-# What a block may carry, besides whole numbers to be summed.
+# Kinds of numbers that a block may carry, besides whole numbers to be summed.
 PAIR, WORD, NOTHING = "pair", "word", "none"
 
 

@@ -8,7 +8,7 @@ from thanos_peer.block import Matrix
 from thanos_peer.phases import Found
 from thanos_peer.topology import Topology
 
-# Components that capture less are what rounding makes of them.
+# Components that capture a smaller share than this are rounding.
 NEGLIGIBLE = 1e-8
 SMOOTHING = 'what is left is the smoothing: take method = "auto"'
 CHECK = "check that the objective is smooth, and gradient the gradient of value"

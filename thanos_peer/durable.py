@@ -91,7 +91,7 @@ def read_regular(path: Path, most: int | None = None, *, is_own: bool = False) -
     """
     careful = _CAREFULLY if is_own else _CAREFULLY & ~os.O_NOFOLLOW
     with os.fdopen(_checked(path, os.O_RDONLY | careful, is_own=is_own), "rb") as file:
-        # read() would take memory for `most` first.
+        # read() would first allocate `most` bytes.
         size = os.fstat(file.fileno()).st_size
         return file.read(size if most is None else min(most, size))
 
@@ -100,7 +100,7 @@ def _checked(path: Path, flags: int, *, is_own: bool) -> int:
     try:
         descriptor = os.open(path, flags, PRIVATE_FILE)
     except OSError as error:
-        # A link, or a pipe that is to be written to.
+        # The path is a link, or a pipe that is to be written to.
         if error.errno not in (errno.ELOOP, errno.ENXIO):
             raise
         raise _not_regular(path, path.lstat().st_mode) from error

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_SHOWN = 20  # mistakes of one file
-# Characters of a key; those that mean anything are shorter.
+# Characters of a key that are shown; keys that mean anything are shorter.
 LONGEST_KEY = 120
 
 
@@ -120,7 +120,8 @@ class DivergenceError(ThanosPeerError):
 
     def __init__(self, *, agent: int, k: int, eta: float, what: str, advice: str) -> None:
         self.agent, self.k, self.eta = agent, k, eta
-        step = f" with step size {eta:.3g}" if eta else ""  # which some methods do not tell
+        # Some methods do not tell their step size.
+        step = f" with step size {eta:.3g}" if eta else ""
         super().__init__(f"agent {agent} diverged in round {k}{step}: {what}; {advice}")
 
 

@@ -9,7 +9,7 @@ from thanos_peer.durable import read_regular
 from thanos_peer.errors import printable
 
 LARGEST = 2**28  # bytes
-# Of rounds and epochs: what a message can say.
+# Largest round or epoch: what a message can say.
 LARGEST_COUNT = 2**53
 T = TypeVar("T")
 

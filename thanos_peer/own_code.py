@@ -24,16 +24,16 @@ from thanos_peer.errors import OwnCodeError
 from thanos_peer.samples import samples_digest
 from thanos_peer.topology import Topology
 
-# Characters of what the code says of itself.
+# Characters that are shown of an error of the user's code.
 LONGEST_CAUSE = 300
 
-# Of entries: their squares must be finite, and sums of those.
+# Largest entry: squares of entries, and sums of those, must be finite.
 LARGEST = 1e140
-# Times as far as the manifold: where slopes of a convex function are told, as they rise outwards.
+# ||X||_F where slopes are measured, in units of that on the manifold: slopes of a convex function rise outwards.
 FAR = 2.0
-# How far a prox goes to tell one.
+# Step of the prox that measures a slope.
 NEAR = 2.0**-10
-DIRECTIONS = 16  # in which they are told
+DIRECTIONS = 16  # for measuring slopes
 
 
 class OwnObjective:
@@ -139,7 +139,7 @@ class _Code:
         found: Any = getattr(module, name.partition(":")[2], None)
         if not isinstance(found, type):
             raise OwnCodeError(f"{name}: there is no such class in {module.__file__ or module.__name__}")
-        # What it has imported was not allowed.
+        # A class that the module has imported from elsewhere was not allowed.
         if not f"{found.__module__}.".startswith(f"{module.__name__}."):
             raise OwnCodeError(
                 f"{name}: this class is defined in {found.__module__}; name it there, and allow that"
@@ -253,7 +253,7 @@ def _load_file(module: str, path: Path) -> ModuleType:
     assert spec is not None, "a path that ends in .py"  # noqa: S101
     assert spec.loader is not None, "the same"  # noqa: S101
     loaded = importlib.util.module_from_spec(spec)
-    # Where dataclasses and the like look it up.
+    # dataclasses and the like look the module up there.
     sys.modules[module] = loaded
     try:
         spec.loader.exec_module(loaded)

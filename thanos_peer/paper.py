@@ -21,11 +21,11 @@ from thanos_peer.topology.render import Draft, render
 
 AGENTS, PROBABILITY = 32, 0.5
 SIGMAS = (10.0, 1.0, 0.1, 0.01)
-# Speeds that differ by less are called the same: above sigma = 1 they are, by and large.
+# Speeds whose ratio is above this are called the same: above sigma = 1 they are, by and large.
 SLACK = 0.8
-# A distance that is not smaller than this share of another is not smaller.
+# A distance that is above this share of another does not count as smaller.
 MARGIN = 0.95
-# A curve has come to its end: stationary, and flat at last.
+# A curve that is below both has come to its end: it is stationary, and flat at last.
 SETTLED_GRADIENT, SETTLED_CHANGE = 1e-3, 0.02
 
 
@@ -139,7 +139,8 @@ class Figure:
 
     def _schedule_beats_small(self) -> Observation:
         small, ours = self.constants[-1], self.schedule.final_distance
-        is_decided = ours < 0.95 * self.schedule.distance(0)  # it has got anywhere at all
+        # Otherwise the run has got nowhere yet.
+        is_decided = ours < 0.95 * self.schedule.distance(0)
         return Observation(
             "the decreasing scheme beats a small constant sigma",
             ours < MARGIN * small.final_distance if is_decided else None,

@@ -18,9 +18,10 @@ from thanos_peer.topology import Topology
 from thanos_peer.topology.graph import Graph
 
 LARGEST_LAYOUT, LAYOUT_SWEEPS = 300, 200
-# So few get their weight in figures; of more the lines are pixels in any format.
+# Up to FEW_EDGES edges show their weights in figures; more than MANY_EDGES are drawn as pixels in any format.
 FEW_EDGES, MANY_EDGES = 24, 5000
-FULL_WIDTH = 7.0  # inches that so few need
+# Inches of width that FEW_EDGES weights need.
+FULL_WIDTH = 7.0
 WINDOW = 51  # rounds
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -53,7 +54,7 @@ def picture(paint: Callable[[Any], None], *, size: tuple[float, float], theme: T
 
     file = io.BytesIO()
     with mpl.rc_context(_settings(theme)), warnings.catch_warnings():
-        # A box is drawn; it is no failure.
+        # A missing glyph is drawn as a box, which is no failure.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = _new_figure(figsize=size)
         paint(figure)
@@ -245,7 +246,7 @@ def draw_panels(title: str, panels: Mapping[str, Sequence[PlottedCurve]], paths:
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (label, curves) in zip(all_axes, panels.items(), strict=True):
         for curve, style in zip(curves, cycle(_styles()), strict=False):
-            # Round 0 is the start, not a result.
+            # Round 0 is left out: it is the start, not a result.
             values = np.maximum(curve.values[1:], np.finfo(np.float64).tiny)
             rounds = np.arange(1, len(values) + 1)
             axes.semilogy(rounds, values, color=style["color"], lw=0.5, alpha=0.25, zorder=1)
@@ -279,7 +280,7 @@ def _styles() -> list[dict[str, Any]]:
 
 def _new_figure(**options: Any) -> Any:
     require_matplotlib()
-    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, imported where it is used
+    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
 
     return Figure(layout="constrained", **options)
 
@@ -288,6 +289,6 @@ def _save(figure: Any, file: BinaryIO | Path, suffix: str) -> None:
     import matplotlib as mpl  # noqa: PLC0415
 
     date_key = {".svg": "Date", ".pdf": "CreationDate"}.get(suffix)
-    # No date, no random ids: same data, same file.
+    # Without a date and random ids, the same data give the same file.
     with mpl.rc_context({"svg.hashsalt": "thanos-peer"}):
         figure.savefig(file, format=suffix[1:], dpi=150, metadata={date_key: None} if date_key else None)

@@ -204,7 +204,7 @@ def proven_parameters(instance: Instance) -> tuple[float, float]:
     topology, whole = instance.topology, instance.whole
     d, n, p = topology.d, topology.problem.n, topology.problem.p
     lipschitz = max(local.f.lipschitz() for local in instance.local_problems if isinstance(local.f, SparsePCA))
-    # In float64, which overflows to infinity where Python would raise.
+    # In float64, overflow gives infinity where Python's own numbers would raise an error.
     constants = conditions.Constants(
         d=d,
         p=p,

@@ -20,7 +20,7 @@ from thanos_peer.topology import Topology
 from thanos_peer.topology.data import read_start, synthetic_samples
 
 FIRST_STEP = 0.1  # for samples of norm 1
-# For the same, where the first follows from the samples.
+# Longest step for samples of norm 1, where the first step follows from the samples.
 LONGEST_STEP = 0.5
 
 
@@ -85,7 +85,7 @@ def seed_of(topology: Topology) -> int:
 def needs_size(topology: Topology) -> bool:
     """Whether something in the file is to follow from how large all samples are together."""
     algorithm, data = topology.algorithm, topology.problem.data
-    # Of one's own: nothing is known of its size.
+    # Nothing is known of the size of the user's own objective.
     if topology.problem.objective is not None:
         return False
     return (
@@ -106,7 +106,8 @@ def _step_rule(topology: Topology, size: float | None) -> StepRule:
         return ConstantStep(step.eta)
     if step.first != "auto":
         return BarzilaiBorwein(step.first)
-    # On badly mixing graphs shorter steps wander, too; with a strong mu one longer than 1/beta can end at X = 0.
+    # On badly mixing graphs shorter steps wander, too; with a strong mu a step longer than 1/beta can end at X =
+    # 0.
     longest = min(LONGEST_STEP, (1 - topology.graph.lambda_) * topology.d) / _known(size)
     most = min(longest, 1 / _slope(topology, size))
     return BarzilaiBorwein(min(FIRST_STEP / _known(size), most), most)
@@ -115,7 +116,7 @@ def _step_rule(topology: Topology, size: float | None) -> StepRule:
 def smoothing_of(topology: Topology) -> Smoothing:
     """The rule for sigma."""
     smoothing = topology.algorithm.smoothing
-    # DESTINY: nothing to smooth, any sigma will do.
+    # DESTINY has nothing to smooth: any sigma will do.
     if smoothing is None:
         return ConstantSmoothing(1.0)
     if smoothing.rule == "constant":

@@ -201,7 +201,7 @@ def test_a_curvature_bound_that_is_far_off_is_soon_corrected(wrong):
 def test_a_point_where_the_gradient_is_zero_is_a_start_like_any_other():
     X0 = np.eye(6)[:, :2]
     f = SparsePCA(np.eye(6)[:, 3:5] * [1.0, 0.5])
-    # A maximum of f, and so stationary.
+    # The start is a maximum of f, and so stationary.
     state = solve(f, Zero(), X0)
     assert state.residual <= 1e-12
     assert (accelerated.answer(state)[0] == X0).all()

@@ -163,7 +163,7 @@ def test_the_largest_number_that_is_let_in_does_not_wrap_and_the_next_is_refused
     assert whole_numbers(form, total_of(form, rows)) == [
         terms * math.trunc(Fraction(largest) / Fraction(2) ** form.last)
     ]
-    # No more is given away for safety.
+    # No more than this is given away for safety.
     assert beyond <= 4.0
     assert np.sign(form.decode(total_of(form, rows))) == sign
 

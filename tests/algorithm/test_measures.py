@@ -149,7 +149,7 @@ def test_a_strict_certificate_does_not_take_a_tiny_entry_for_a_zero():
     f, X = SparsePCA(A), np.array([[np.cos(1e-7)], [-np.sin(1e-7)]])
     G = f.gradient(X)
     assert certificate(X, G, g, 9.0).distance < 1e-5
-    # The subgradient is -0.1 there, and 0 is wanted.
+    # At the tiny entry the subgradient is -0.1, and 0 is wanted.
     strict = certificate(X, G, g, 9.0, is_strict=True).distance
     assert strict == pytest.approx(0.1, rel=1e-3)
     zero = np.array([[1.0], [0.0]])

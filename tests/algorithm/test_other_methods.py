@@ -237,7 +237,7 @@ def test_gradients_and_disagreement_shrink_at_least_as_fast_as_one_over_k(parts,
         return np.sum(means**2) + np.sum((state.X - state.X.mean(axis=0)) ** 2)
 
     found = np.minimum.accumulate([squares(state) for state in list(rounds_of(whole, X0, 200 * steps))[::steps]])
-    # The largest of them is a C.
+    # The largest of these products can serve as C.
     products = found[20::10] * np.arange(20, 201, 10)
     assert (np.diff(products) < 0).all()
 

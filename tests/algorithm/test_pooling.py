@@ -232,7 +232,7 @@ def topology_of_parts(directory, parts):
 
 def test_a_file_with_numbers_too_large_for_sums_ends_its_peer_before_it_has_said_anything(tmp_path):
     parts = [np.random.default_rng(i).standard_normal((4, 3)) for i in range(3)]
-    # Whose squares are just within, but not the sum of them.
+    # Their squares are just within the limit, but not the sum of those.
     parts[1][:] = 6e153
     topology = topology_of_parts(tmp_path, parts)
     with pytest.raises(

@@ -14,7 +14,7 @@ from thanos_peer.algorithm import proximal_tracking
 from thanos_peer.algorithm.proximal_tracking import LEVELS, SHORTEST, TrackingState
 from thanos_peer.simulate import AgentNetwork, StackedNetwork
 
-# Iterations between two looks, so that tests are quick.
+# Iterations between two looks of the guard: few, so that tests are quick.
 WATCH = 8
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 NAMES = [field.name for field in fields(TrackingState)]

@@ -76,7 +76,7 @@ def test_prox_minimises_the_objective_of_the_envelope(case, sigma, seed):
     least = prox_objective(g, X, sigma, Y)
     for size in (1e-3, 1e-1, 10):
         move = size * rng.standard_normal(X.shape)
-        # Strong convexity, so a near miss is seen too.
+        # Strong convexity shows a near miss, too.
         growth = np.linalg.norm(move) ** 2 / (2 * sigma)
         assert prox_objective(g, X, sigma, Y + move) >= least + growth - 1e-11 * (1 + least + growth)
 
@@ -164,7 +164,7 @@ def test_l21_shortens_rows_by_the_threshold_and_makes_exact_zero_rows_below_it()
     Y = L21(2.0).prox(X, 0.5)
     assert Y[0] == pytest.approx([2.4, 3.2])
     assert (Y[1:3] == 0).all()
-    # A row norm that rounds to the threshold.
+    # The norm of this row rounds to the threshold.
     assert np.abs(Y[3]).max() < 1e-15
 
 

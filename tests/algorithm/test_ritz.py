@@ -71,7 +71,7 @@ def test_of_equal_eigenvalues_the_compass_chooses_the_vectors_whatever_the_basis
         assert sizes == pytest.approx(values, abs=1e-12)
         found.append(start)
     overlaps = [np.linalg.svd(subspace[:, g].T @ compass[:, g])[1].min() for g in _groups(values)]
-    # Else the compass hardly points into the subspace.
+    # Otherwise the compass hardly points into the subspace.
     if min(overlaps) > 1e-3:
         assert np.abs(found[0] - found[1]).max() < 1e-8
 

@@ -72,7 +72,7 @@ def test_no_other_tangent_point_is_better(g, rng):
         for _ in range(200):
             move = size * rng.standard_normal((n, p))
             move -= Y @ sym(Y.T @ move)
-            # Strong convexity, so a near miss is seen too.
+            # Strong convexity shows a near miss, too.
             growth = np.sum(move**2) / (2 * eta)
             assert objective(g, Y, G, eta, Z + move) >= least + growth - 1e-9
 
@@ -115,7 +115,7 @@ def test_a_multiplier_at_hand_saves_work_and_changes_nothing(rng):
     Y, G, g = random_point(40, 6, rng), rng.standard_normal((40, 6)), L1(0.5)
     cold = tangent_step(g, Y, G, 1.0, accuracy=1e-9)
     warm = tangent_step(g, Y, G, 1.0, cold.multiplier, accuracy=1e-9)
-    # One look at the guess, one at the multiplier.
+    # The prox is evaluated once for the guess, and once for the multiplier.
     assert warm.steps == 2
     assert cold.steps > 2
     assert np.abs(cold.Z - warm.Z).max() < 1e-8

@@ -29,7 +29,7 @@ N, P = 6, 2
 WEIGHTS = np.array([0.25, 0.5, 0.25])
 PARAMETERS = Parameters(beta=1.5, step=BarzilaiBorwein(0.1), smoothing=DecreasingSmoothing(1.0, 0.5))
 ME = 4
-# In which agent 4 has two neighbors.
+# In a path, agent 4 has two neighbors.
 GRAPH = Graph.of(6, families.make("path", 6, seed=1), None)
 
 
@@ -187,7 +187,7 @@ def test_one_by_one_and_all_at_once_give_the_same_bits_and_both_are_the_oracles(
         assert [each.tobytes() for each in states[0]] == [each.tobytes() for each in states[1]]
         for found, wanted in zip(states[0], expected, strict=True):
             assert np.allclose(found, wanted, rtol=1e-9, atol=1e-12)
-        # From these bits: else rounding grows with the steps.
+        # The oracle goes on from these bits: otherwise rounding grows with the steps.
         expected = oracle.after(OracleRound(*states[0]), k)
         for network in networks:
             if not network.is_done:

@@ -27,7 +27,7 @@ def new(tmp_path):
             "thanos",
             "--tolerance",
             1e-3,
-            # Of options given twice the last counts.
+            # Of an option that is given twice, the last value counts.
         )
         call("topology", "new", family, *usual, *options, "-o", tmp_path / name)
         return tmp_path / name

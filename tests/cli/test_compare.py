@@ -58,7 +58,7 @@ def test_the_exact_methods_beside_thanos_and_the_centralised_ones(tmp_path):
             assert float(row["gap"]) < 1e-10
             assert float(row["residual"]) < 1e-9
             assert int(row["rounds_1e-8"]) <= int(row["rounds"])
-        # 2 rounds to find the size, 2 for the one sum.
+        # Two rounds find the size, two take the one sum.
         if row["method"] == "gram":
             assert (row["rounds_1e-8"], row["messages_1e-8"]) == ("4", "16")
             assert row["payload_1e-8"] == row["payload"]

@@ -28,7 +28,7 @@ def test_a_narrow_terminal_sees_what_fits(monkeypatch):
     shown, _ = shown_on(Terminal(), monkeypatch, silent=False)
     lines = re.sub(r"\x1b\[[0-9?]*[A-Za-z]", "", shown).replace("\r", "\n").splitlines()
     assert any("feas " in line for line in lines)
-    # Of which there is room for a part.
+    # There is room for a part of the line only.
     assert not any("obj" in line for line in lines)
     assert max(len(line.rstrip()) for line in lines) <= 60
 

@@ -141,7 +141,7 @@ def test_check_prints_what_follows_from_the_file(new):
 
 def test_check_says_what_each_method_that_suits_the_file_sends_in_all_its_phases(new):
     facts = facts_of(new("path", "-d", 4, "--samples", 40))
-    # Over three edges: two whole numbers up, a word down.
+    # Over three edges, two whole numbers go up and a word comes down.
     size = 3 * 2 * (264 + 8)
     steps, gram = 3 * (13 * 16 + 15 * 8), 3 * (21 * 16 + (15 + 21) * 8)
     steps, start = 24 * steps, 3 * 12 * 8  # which the word has, too
@@ -152,13 +152,13 @@ def test_check_says_what_each_method_that_suits_the_file_sends_in_all_its_phases
         f"at most 3,000 rounds, {3000 * each:,} bytes: {each:,} bytes a round (used by this file)"
     )
     assert [label for label, said in facts.items() if "used by this file" in said] == ["thanos sends"]
-    # A stop takes twice the diameter and one.
+    # A stop takes twice the diameter and one more round.
     tracking, agreement = 37 * 3 + 7, 3 * (13 * 264 + (14 + 4 * 5) * 8)
     assert facts["proximal-tracking sends"] == (
         f"{8 + tracking} rounds, {size + agreement + tracking * each:,} bytes: typically 37 iterations of 3 rounds"
     )
     assert {f"{name} sends" for name in (*SUMMING, *MIXING) if name != "destiny"} <= set(facts)
-    # It is for problems without a regularizer.
+    # DESTINY is for problems without a regularizer.
     assert "destiny sends" not in facts
 
 

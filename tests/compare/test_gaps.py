@@ -44,7 +44,7 @@ def test_a_centralised_method_sends_nothing():
         (-0.9, 1e-3, NOT_STATIONARY),
         (-1.0, 1.1e-6, NOT_STATIONARY),
         (-1.0, math.nan, NOT_STATIONARY),
-        # On its way to the same point.
+        # The run is on its way to the same point.
         (-1.0 + 1e-7, 1e-7, BEST_POINT),
         (-1.0 + 1e-9, 1e-12, BEST_POINT),
     ],
@@ -57,7 +57,7 @@ def test_a_stationary_point_that_is_not_the_best_one_is_named_and_no_failure(obj
 
 def test_the_best_of_a_problem_is_that_of_its_reference_and_of_the_ends_of_its_runs():
     pairs = [
-        # What it passed on its way does not count.
+        # What a run has passed on its way does not count.
         (trial(), record([-1.5, -1.0])),
         (trial("gram"), record([-1.2])),
         (trial("thanos"), Record("digest", DIVERGED, "too far")),

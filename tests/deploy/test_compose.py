@@ -60,7 +60,7 @@ def test_there_is_a_service_per_peer_on_an_internal_network(tmp_path):
     for i in range(4):
         service = content["services"][f"peer-{i}"]
         assert service["environment"]["THANOS_PEER_ID"] == str(i)
-        # Those who come back for ever are left alone in the end.
+        # Containers that fail again and again are left alone in the end.
         assert service["restart"] == "on-failure:50"
         assert service["networks"] == ["mesh"]
         assert service["healthcheck"]["test"] == ["CMD", "python", "-m", "thanos_peer.peer.health"]
@@ -263,7 +263,7 @@ def test_parquet_files_need_an_image_that_reads_them_and_room_for_a_row_group(tm
         assert "make image EXTRAS=parquet" in said.stderr
     services = read(tmp_path / "compose/compose.yaml")["services"]
     assert services["peer-0"]["build"]["args"] == {"EXTRAS": "parquet"}
-    # MiB: 2^20 rows of 6 numbers are 48.
+    # 2^20 rows of 6 numbers are 48 MiB.
     assert memory_of(topology) >= 192 + 64 + 2 * 48
     assert int(services["peer-0"]["mem_limit"].rstrip("m")) == memory_of(topology)
 
@@ -511,7 +511,7 @@ def test_what_is_for_others_is_not_written_beside_secrets(tmp_path):
     shutil.rmtree(tmp_path / "x/topology.keys")
     assert f"--portable: {tmp_path}/x/stack.yaml of an" in call(*again, "--portable", code=3).stderr
     (tmp_path / "x/stack.yaml").unlink()
-    # results/ may well be those of a portable one.
+    # results/ may well belong to a portable network.
     call(*again, "--portable")
 
 

@@ -23,7 +23,7 @@ from programs import run
 
 from thanos_peer.storage.peer_files import PeerFiles
 
-# The host that ssh is called on.
+# The number of the host that ssh is called on.
 OFFICE = 4
 CLIENT = """\
 User root
@@ -156,7 +156,7 @@ def test_code_and_a_start_are_copied_and_used(office, lan):
     assert "same bits: the results of 2 peers, all after round 60" in verdict
 
 
-# Of scp since OpenSSH 9, and before.
+# The protocols of scp: since OpenSSH 9, and before.
 @pytest.mark.parametrize("protocol", ["-s", "-O"])
 def test_names_with_spaces_and_colons_are_copied_run_and_fetched(office, lan, monkeypatch, protocol):
     def change(raw):
@@ -389,7 +389,7 @@ def test_systemd_has_nothing_to_say_against_the_unit(tmp_path, name):
 def test_a_file_of_any_name_is_one_word_of_the_systemd_unit(tmp_path, name):
     write_topology(tmp_path / name, "path", 2, change=on_hosts("north.example", "south.example"))
     text = call("hosts", tmp_path / name, "--systemd").stdout
-    # And nothing else that systemd would replace.
+    # There is nothing else in it that systemd would replace.
     meant = {"%i": "3", "%%": "%", "$$": "$"}
     command = re.sub(r"[%$].", lambda found: meant[found.group()], parsed(text)["Service"]["ExecStart"])
     words = shlex.split(command)

@@ -8,10 +8,8 @@ from programs import run
 from thanos_peer.deploy.containers import IMAGE
 
 ROOT = Path(__file__).parents[2]
-LIMIT = (
-    # Seconds: the first test waits for engine, base image, wheels and build, each with a limit of its own.
-    3600
-)
+# Seconds: the first test waits for engine, base image, wheels and build, each with a limit of its own.
+LIMIT = 3600
 
 
 def pytest_collection_modifyitems(items):

@@ -26,7 +26,7 @@ DOCKERFILE = Path(__file__).parents[2] / "docker/Dockerfile"
 PATH = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
 MEMORY = Path("/dev/shm")  # noqa: S108 - an engine is several times quicker where nothing is flushed
 
-# Rounds of a run that something is to happen to: many times what passes before it can be held.
+# Rounds of a run that is to be disturbed: many times what passes before it can be held.
 LONG = 3000
 # Seconds that another test session gets to be done with its engine.
 OTHERS = 900
@@ -94,7 +94,7 @@ class Engine:
 
         def is_under_way():
             self.docker("pause", holder)
-            # More than pass without the one that is paused.
+            # More rounds than can pass without the peer that is paused.
             if self.round_of(container) > 20:
                 return True
             self.docker("unpause", holder)

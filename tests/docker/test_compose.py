@@ -15,7 +15,7 @@ from thanos_peer.topology import load
 
 pytestmark = pytest.mark.docker
 RING = [f"peer-{i}" for i in range(5)]
-# A container cannot write beside its code.
+# The code without its trace: a container cannot write beside it.
 NO_TRACE = MODULE.replace(".touch()", ".exists()")
 
 
@@ -92,7 +92,7 @@ def test_code_and_a_start_reach_the_containers(engine, image, tmp_path, options)
     with engine.project(project):
         engine.compose(project, "up")
         if options:
-            # Nothing has changed, and there is nothing to do.
+            # Nothing has changed, so there is nothing to do.
             engine.compose(project, "up")
         assert codes(engine, project, "peer-0", "peer-1", *(["outcome"] if options else [])) == [
             0,

@@ -80,7 +80,7 @@ class Node:
 
 
 def test_pods_find_their_ids_and_keys_and_stay_until_they_are_told_to_go(engine, image, tmp_path):  # noqa: ARG001
-    # The files of a node are root's.
+    # Root is needed: the files of a node are root's.
     need()
     topology = write_topology(tmp_path / "net.toml", "ring", 4)
     call("kubernetes", topology.file, "-o", tmp_path / "cluster")

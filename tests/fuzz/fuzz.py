@@ -24,7 +24,7 @@ import click
 HERE = Path(__file__).parent
 LONGEST_INPUTS = {"decoder": 2048, "handshake": 400}  # bytes
 SLOWEST_INPUT, MOST_MEMORY = 10, 1024  # seconds, MB
-# Seconds to set up and to end.
+# Seconds that a hunt takes to set up and to end.
 GRACE = 60
 COUNTS = struct.Struct("<QQ")  # refused, accepted
 

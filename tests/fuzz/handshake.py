@@ -38,7 +38,7 @@ MOST_GROUPS = 20
 BEGAN = 1000.0  # by the clock of a conversation
 LONGEST_LINE = 700  # characters
 NUMBERS = (0, 1, 2, 3, 5, 7, 1000, LARGEST_ROUND)
-# The digest of their names, where the peer's features have some.
+# The digest of the features' names, if the peer's features have some.
 FEATURES = "ff" * 32
 TEXTS = ("float64", "float32", "", "done", "SIGTERM", FEATURES, "a\nb", "\x1b[2J", "caf\u00e9", "x" * 65)
 LONGER_TEXTS = (*TEXTS, "it waits for peer 2", "0f" * 32, "x" * 128, "x" * 129)
@@ -81,9 +81,9 @@ class Scene:
     restarts_tracking: bool = False
     has_keys: bool = False
     has_features: bool = False
-    # Epochs may follow each other at once.
+    # Whether epochs may follow each other at once.
     is_hasty: bool = False
-    # Its run begins with phases that sum.
+    # Whether its run begins with phases that sum.
     has_sums: bool = False
 
     @classmethod
@@ -134,7 +134,7 @@ class Speaker:
         frame, claimed = self._frame()
         if not self._has_keys:
             return Said(frame)
-        # Nobody else has a key that is let in.
+        # Only this peer and its neighbors have keys that are let in.
         whose = claimed if claimed in (ME, *NEIGHBORS) else NEIGHBORS[0]
         return Said(frame, self._script.one_of((whose, whose, whose, *NEIGHBORS, ME)), claimed)
 

@@ -33,7 +33,7 @@ SECONDS = 240  # for so many, at the most
 @pytest.mark.parametrize("file", CORPUS, ids=lambda file: f"{file.parent.name}-{file.name}")
 def test_every_input_of_the_corpus_is_accepted_or_refused(file):
     is_accepted = MODULES[file.parent.name].try_bytes(file.read_bytes())
-    # Those that were made by hand have a name that says what they are.
+    # Inputs that were made by hand have names that say what they are.
     if not file.name.startswith("found-"):
         assert is_accepted == (file.name in ACCEPTED)
 
@@ -99,7 +99,7 @@ def flood(make_message, count, scene=None):
 def test_a_neighbor_that_says_the_same_thing_over_and_over_fills_neither_memory_nor_log(make_message):
     grown_by, _ = flood(make_message, 2000)
     assert grown_by < 20_000
-    # A new epoch may be said every other second.
+    # A new epoch may be logged every other second.
     assert stage().talk.lines < 10 + stage().talk.seconds
 
 
@@ -122,7 +122,7 @@ def test_a_short_hunt_guided_by_coverage_finds_nothing(target, tmp_path):
     )
     assert inputs == accepted + refused
     assert inputs >= HUNTS[target]
-    # About one in a hundred, not the same every time.
+    # The rarer outcome is that of one input in a hundred, but not the same every time.
     assert min(accepted, refused) > inputs // 200
 
 

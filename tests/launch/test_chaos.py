@@ -54,7 +54,7 @@ def test_all_faults_strike_a_run_that_is_over_in_a_moment(tmp_path):
 
 
 def test_fewer_faults_than_asked_for_are_a_failure(tmp_path, monkeypatch):
-    # As if the run took so many rounds.
+    # The faults are drawn as if the run took so many rounds.
     monkeypatch.setattr(cli_chaos, "latest_round", lambda *_: 100_000)
     topology = write_topology(tmp_path / "net.toml", "path", 3, change=exact("gram"))
     said = call("chaos", topology.file, "--out", tmp_path / "run", "--faults", 3, code=9).output
@@ -101,7 +101,7 @@ def slow_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "disk"), prepend=os.pathsep)
 
 
-# Otherwise it is luck to catch a peer in the middle of saving.
+# On a quick disk it would be luck to catch a peer in the middle of saving.
 @pytest.mark.usefixtures("slow_disk")
 def test_sixteen_peers_and_many_kills_give_the_same_bits(tmp_path):
     topology = write_topology(tmp_path / "net.toml", "ring", 16, max_rounds=1500)
@@ -135,7 +135,7 @@ def test_a_run_that_prepares_its_data_moves_though_no_round_of_it_is_kept(monkey
         places[1] = "size", 0, k
         clock.now += chaos.STUCK - 1
         assert not progress.has_ended()
-    # Too busy to answer: that is nothing new.
+    # A peer that is too busy to answer is nothing new.
     places[0] = None
     clock.now += chaos.STUCK
     assert not progress.has_ended()
@@ -205,7 +205,7 @@ def test_a_cut_closes_what_is_open_and_lets_nobody_through_until_it_is_over():
     with through_a_proxy() as (proxies, here, there):
         here.sendall(GREETING)
         assert there.recv(64) == GREETING
-        # Longer than this takes however busy the machine is.
+        # This is longer than the test takes, however busy the machine is.
         proxies.cut(0, 30.0)
         with contextlib.suppress(ConnectionResetError):
             assert here.recv(1) == b""

@@ -29,7 +29,7 @@ from processes import (
 from thanos_peer.launch.cluster import free_ports
 from thanos_peer.storage.peer_files import PeerFiles
 
-# Peers that take for ever to start; the launcher does not.
+# Peers that take far too long to start; the launcher does not.
 LATE_PEERS = f"import sys, time\ntime.sleep({PATIENCE} if 'fork-server' in sys.orig_argv else 0)\n"
 PEER = re.compile(r"^ *(\d+) .*thanos.peer start --id (\d+) ", re.MULTILINE)
 

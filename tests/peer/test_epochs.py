@@ -135,9 +135,9 @@ def test_one_that_is_done_and_cannot_begin_an_epoch_ends_and_says_why(tmp_path, 
             puppet.say_hello(epoch=1, answered=life)
             assert peer.wait(60) == 8
         reasons = [bye.reason for bye in puppet.told(Bye) if bye.reason != DONE]
-        # Of the epoch that its neighbors may be in.
+        # The peer says why it leaves in the epoch that its neighbors may be in.
         assert set(reasons) == {"it cannot save or read its state"}
-        # And of the one that it could not begin.
+        # The peer says it in the epoch that it could not begin, too.
         assert puppet.told(Bye, epoch=1)
     assert ("cannot withdraw " if what == "result" else "cannot save the state to ") in said(out, 0)
     assert "Traceback" not in said(out, 0)

@@ -102,7 +102,7 @@ def test_a_loss_that_may_be_true_is_neither_saved_nor_passed_on(store):
 
 def test_a_peer_that_catches_up_may_still_find_that_its_state_is_lost():
     def speak(agent, life):
-        # They were in round 4 when it began.
+        # The neighbors were in round 4 when this peer began.
         yield [frame(j, in_round(4, answered=life)) for j in NEIGHBORS]
         yield blocks_of(0)
         yield blocks_of(1)
@@ -151,7 +151,7 @@ def test_a_state_of_an_earlier_epoch_that_is_further_in_rounds_is_given_up_all_t
         assert agent.k == 3
         yield [frame(j, in_round(1, answered=life, epoch=1, oldest=1)) for j in NEIGHBORS]
         asked = [hello for hello in hellos_sent() if hello.is_asking and hello.epoch == 1]
-        # The round to be answered from: there is no 3 in that epoch.
+        # The peer asks from round 0: there is no round 3 in that epoch.
         assert {hello.k for hello in asked} == {0}
         yield blocks_of(1, epoch=1)
         assert (agent.k, agent.epoch) == (0, 2)
@@ -163,7 +163,7 @@ def test_losses_over_and_over_do_not_begin_epochs_over_and_over(store):
     def speak(agent, life):
         yield greetings(life)
         for _ in range(200):
-            # For it has lost nothing of the one that it has begun.
+            # The next epoch, as the liar has lost nothing of the one that it has begun.
             epoch = agent.epoch + 1
             yield [frame(LIAR, in_round(10**6, answered=life, epoch=epoch, **LOST))]
             yield blocks_of(10**6, epoch=epoch, senders=[LIAR])

@@ -125,7 +125,7 @@ def test_a_peer_that_takes_long_for_a_step_stays_connected(tmp_path):
     peers = [start_peer(topology, i, out, "--allow-code", module if i else busy) for i in range(4)]
     with ended_afterwards(*peers):
         assert [peer.wait(PATIENCE) for peer in peers] == [0] * 4
-    # Heartbeats would have noticed a cable that was cut after five seconds.
+    # Heartbeats would have noticed a cut cable after five seconds.
     for neighbor in (1, 3):
         waited = re.findall(r"waiting (\d+) s in round \d+ for peer 0 at \S+: connected for ", said(out, neighbor))
         assert max(map(int, waited), default=0) > 5

@@ -38,7 +38,7 @@ from thanos_peer.topology import load
 
 N, D = 5, 4
 PHASES = ("mean", "spread", "size", "subspace", "rotation", "thanos", "consensus", "verdict")
-# In each phase a round of it: on the way up the tree, at the root, on the way down.
+# One round of each phase: on the way up the tree, at the root, or on the way down.
 STOPS = {
     "thanos": "mean:1 spread:0 size:2 subspace:7 rotation:3 thanos:5 consensus:2 verdict:1",
     "proximal": "mean:3 spread:2 size:1 leading:6 proximal:9 verdict:2",
@@ -134,7 +134,7 @@ def kill_and_go_on(topology, out, holder, victims, places):
     with contextlib.ExitStack() as stack:
         stack.enter_context(ended_afterwards(*processes))
         for number, (place, victim) in enumerate(zip(places, cycle(victims), strict=False)):
-            # Else it goes on from an earlier round, maybe of an earlier phase.
+            # If its round is not saved, it goes on from an earlier one, maybe of an earlier phase.
             is_saved = number % 3 < 2
             k = holding.wait_for(victim, place, is_saved=is_saved)
             processes[victim].kill()
@@ -238,7 +238,7 @@ def test_a_peer_stopped_before_there_is_a_result_says_so_and_goes_on_later(tmp_p
 
 
 def test_the_result_says_what_the_network_has_found_and_keeps_every_round_once(tmp_path):
-    # Cut short: what is divided by is not the 2-norm.
+    # The start is cut short, so that what is divided by is not the 2-norm.
     start = {"kind": "destiny", "seed": 1, "max_rounds": 5}
     topology, out = files_topology(tmp_path, max_rounds=40, start=start), tmp_path / "run"
     call("run", topology.file, "--out", out, "--every", 10, "--quiet", "--give-up-after", 60, "--reference")
@@ -281,7 +281,7 @@ def test_the_result_says_what_the_network_has_found_and_keeps_every_round_once(t
         for name, known in ("objective", "objective"), ("explained_variance", "variance_explained"):
             assert facts[name] == pytest.approx(summary[known], rel=1e-9)
         assert facts["sparse_explained_variance"] == pytest.approx(summary["sparse_variance_explained"], rel=1e-9)
-        # By the 2-norm as it was found.
+        # The residual is in units of the 2-norm as it was found.
         assert facts["residual"] == pytest.approx(summary["residual"], rel=0.2)
         assert facts["samples"] == simulated["samples"] == 40 * D
         assert facts["overall"] == pytest.approx(simulated["overall"], rel=1e-12)

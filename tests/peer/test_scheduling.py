@@ -49,7 +49,7 @@ def shows_and_lengthens_turns():
 def test_a_peer_is_not_interrupted_and_its_own_thread_has_long_turns():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     said, own, earlier, later = done.stdout.splitlines()
-    # And nobody is more important than before, or less.
+    # The scheduling policy is the one for long turns, and the priority is as before.
     assert said == "True True"
     assert (int(own), int(later)) == (TURN, TURN)
     assert int(earlier) == 2_000_000

@@ -236,7 +236,7 @@ def test_whoever_waits_for_a_name_that_does_not_resolve_says_so_and_gives_up_wit
 
     topology = write_topology(tmp_path / "net.toml", "path", 2, change=elsewhere)
     done = start_and_wait("--id", 0, "--topology", topology.file, "--out", tmp_path / "run", "--give-up-after", 7)
-    # It has looked three times by then, a second each at most.
+    # By then it has looked up the name three times, for a second each at most.
     error = one_line_error(done, 6)
     assert "gave up after 7 s" in error
     assert "the name no-such-host.invalid does not resolve" in error
@@ -269,7 +269,7 @@ def test_a_second_signal_ends_at_once(pair, tmp_path):
         os.waitpid(process.pid, os.WUNTRACED)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
             process.send_signal(number)
-        # After the first alone it would be 130.
+        # After the first signal alone it would be 130.
         assert process.wait(30) == 143
     assert not PeerFiles(out, pair, 0).result.exists()
 

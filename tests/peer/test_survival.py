@@ -35,7 +35,7 @@ from thanos_peer.topology import load
 
 # Rounds: more than pass while a peer is held back.
 LONG = 4000
-# Seconds in which they pass, however slow the machine is.
+# Seconds in which these rounds pass, however slow the machine is.
 LATE = 300.0
 STUCK_DISK = """
 import os, time
@@ -76,7 +76,7 @@ def cannot_be_helped(out, topology, lost):
 def knows_of_fallbacks(out, topology, agent):
     with tempfile.TemporaryDirectory() as copy:
         for path in checkpoints(out, agent):
-            # A later one has taken its place.
+            # A later checkpoint may have taken its place.
             with contextlib.suppress(FileNotFoundError):
                 shutil.copy(path, copy)
         with CheckpointStore(Path(copy), topology, agent, is_flushed=False) as store:
@@ -186,7 +186,7 @@ def test_after_a_power_cut_all_go_on_from_whatever_was_on_their_disks(tmp_path, 
         for process in processes:
             process.wait()
     unlucky = rng.sample(range(5), 3)
-    # Whose latest checkpoint had not reached the disk: lost, or torn.
+    # The latest checkpoint of these peers had not reached the disk: it is lost, or torn.
     for agent in unlucky:
         earlier, latest = checkpoints(out, agent)[-2:]
         assert round_of(earlier) > 0
@@ -236,7 +236,7 @@ def test_a_disk_that_fails_stops_one_peer_and_loses_nothing(tmp_path, small_disk
     topology, out = write_topology(tmp_path / "net.toml", "ring", 4, max_rounds=LONG), tmp_path / "run"
     state = "--state", small_disk / "state"
     with running(topology, out) as processes:
-        # As soon as it is there: it is to use the other disk from the beginning.
+        # The peer is killed as soon as it is there, as it is to use the other disk from the beginning.
         processes[1].kill()
         processes[1].wait()
         with contextlib.suppress(FileNotFoundError):
@@ -250,7 +250,7 @@ def test_a_disk_that_fails_stops_one_peer_and_loses_nothing(tmp_path, small_disk
         assert processes[1].wait() == 8
         for neighbor in (0, 2):
             wait_until(lambda j=neighbor: "for peer 1 at" in said(out, j), "neighbors say for whom they wait")
-        # What could not be finished may have left some room.
+        # Writes that could not be finished may have left some room.
         harm(small_disk)
         again = subprocess.run(
             command("start", "--id", 1, "--topology", topology.file, "--out", out, *state),
@@ -259,7 +259,7 @@ def test_a_disk_that_fails_stops_one_peer_and_loses_nothing(tmp_path, small_disk
             timeout=60,
             check=False,
         )
-        # As soon as it has to save again.
+        # The peer ends as soon as it has to save again.
         assert again.returncode == 8
         assert f"cannot save the state to {small_disk}" in again.stderr
         mend(small_disk)
@@ -335,7 +335,7 @@ def test_a_second_peer_does_not_take_a_local_socket_away_from_the_first(tmp_path
         with ended_afterwards(double):
             assert double.wait(60) == 3
         assert f"cannot listen on {topology.peers[1].address}: the address is in use" in said(other, 1)
-        # Its socket file stays behind, and is nobody's.
+        # The killed peer's socket file stays behind, and no process listens there.
         processes[1].kill()
         processes[1].wait()
         again, last = start_peer(topology, 1, out), start_peer(topology, 2, out)
@@ -370,7 +370,7 @@ def test_after_a_lost_disk_the_network_can_restart_its_tracking_and_gets_there(t
         assert "the tracking starts again from the current X, epoch 1" in said(out, agent)
     distance = signed_permutation_distance(outcome.X.mean(axis=0), network.X.mean(axis=0))
     assert np.abs(outcome.X - outcome.X.mean(axis=0)).max() < 1e-5
-    # Both are still moving slowly, as sigma falls.
+    # Both runs are still moving slowly, as sigma falls.
     assert distance < 1e-3
 
 
@@ -443,7 +443,7 @@ def test_disks_may_be_lost_again_and_again(tmp_path):
     with running(topology, out) as processes:
         for epoch, lost, condition in (
             (1, 1, lambda: cannot_be_helped(out, topology, 1)),
-            # So peer 1 has used what peer 2 said.
+            # Peer 1 has used what peer 2 said by then.
             (2, 2, lambda: have_saved_rounds(out, [0], epoch="e1")),
             (3, 2, lambda: have_saved_rounds(out, range(3), epoch="e2")),
         ):
@@ -467,7 +467,7 @@ def test_a_disk_lost_when_others_are_done_already_takes_all_of_them_into_a_new_e
     while not network.is_done:
         network.advance()
         memories[network.k] = [agent.memory() for agent in network.agents]
-    # All but peer 3, whose disk is lost.
+    # These are all but peer 3, whose disk is lost.
     for agent, k in ((0, hub), (1, leaf), (2, leaf)):
         memory = memories[k][agent]
         with CheckpointStore(tmp_path / "run.state", topology, agent, is_flushed=False) as store:
@@ -540,7 +540,7 @@ def test_a_peer_killed_after_it_was_done_does_not_wait_for_those_that_have_left(
         assert [process.wait(60) for process in processes] == [0, 0]
         memory = replace(simulated(topology).agents[1].memory(), done=frozenset({0}))
         with CheckpointStore(tmp_path / "run.state", topology, 1, is_flushed=False) as store:
-            # As if it had been killed before it heard that all are done.
+            # The state of a peer that was killed before it heard that all are done.
             store.save(memory)
         processes[1] = start_peer(topology, 1, out)
         assert processes[1].wait(60) == 0

@@ -182,7 +182,7 @@ def test_what_came_early_and_turns_out_to_be_wrong_can_be_refused_and_said_again
     exchange.refuse(is_wrong)
     assert sorted(asked) == [(ME, 1), (5, 1), (8, 1)]
     assert exchange.missing() == (1, 5)
-    # The first is forgotten: this is no contradiction.
+    # The first block is forgotten, so this one is no contradiction.
     assert exchange.receive(5, block(5, 1, eta=2.0))
     fill(exchange)
     assert [said.eta for said in exchange.take()] == [1.5, 4.5, 2.0, 8.5]

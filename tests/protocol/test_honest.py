@@ -74,7 +74,7 @@ def changed(block, **fields):
     return block._replace(stop=stop, **fields)
 
 
-# The round in which it is told.
+# The round in which a lie is told.
 AT = 5
 # Each row: the rule that it breaks, the run, and the field with its value.
 BLOCKS = [

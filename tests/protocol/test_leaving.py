@@ -157,7 +157,7 @@ def test_those_that_have_left_do_not_keep_those_that_are_still_there(leaving, cl
         tell(everybody, i, neighbors)
     for each in (one, other):
         assert each.is_over()
-        # What was known of 0 and 3 is that they are done themselves.
+        # Of 0 and 3 only that they are done themselves was known.
         assert not each.is_everybody_done
 
 
@@ -167,7 +167,7 @@ def test_those_given_up_let_others_leave_but_nobody_says_that_all_are_done(leavi
     for i in (0, 1, 2):  # 3 is not done
         everybody[i].begin(is_resumed=False)
         tell(everybody, i, neighbors)
-    # A host that is away for a while.
+    # The host of peer 2 is away for a while.
     links[1][2].note(LinkEvent.DOWN, clock.now)
     clock.now += rules.GONE
     assert everybody[1].has_grown()
@@ -196,7 +196,7 @@ def test_one_that_was_done_and_seemed_behind_is_not_waited_for_once_it_is_long_g
     one, links = leaving(0)
     one.begin(is_resumed=False)
     one.hear(1, Bye(9, DONE, 2))
-    # A double, or words from before it was done.
+    # This may be a double, or words from before it was done.
     one.come_back(1, is_behind=True)
     links[1].note(LinkEvent.DOWN, clock.now)
     clock.now += rules.FORGOTTEN - 1
@@ -225,7 +225,7 @@ def test_one_that_was_frozen_may_have_been_given_up_and_waits_for_nobody_that_is
     assert one.unsure() == [2]
     # Nothing happens here, but the others go on.
     freeze(one, clock, rules.FORGOTTEN)
-    # They get some time to be there again.
+    # The other peers get some time to be there again.
     assert one.unsure() == [0, 2]
     clock.now += rules.FORGOTTEN - 1
     assert not one.is_over()

@@ -82,7 +82,7 @@ def test_a_peer_with_large_blocks_saves_early_and_pauses_for_its_disk(tmp_path):
     slow = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path / "disk"), os.environ.get("PYTHONPATH", "")])}
     options = "--allow-code", tmp_path / "large.py"
     processes = [start_peer(topology, agent, out, *options, env=slow) for agent in range(2)]
-    # Of the checkpoints of peer 0, by round.
+    # Sizes of the checkpoints of peer 0, by round.
     sizes = {}
 
     def have_ended():
@@ -100,7 +100,7 @@ def test_a_peer_with_large_blocks_saves_early_and_pauses_for_its_disk(tmp_path):
     assert all(later - earlier <= kept for earlier, later in pairwise(rounds[1::2]))
     assert len(rounds) > ROUNDS // kept
     assert max(sizes.values()) < (kept + SPARE + 2) * bytes_per_block(topology)
-    # In a process of its own, where sums of this size are as those of the peers.
+    # The bits are compared in another process, where sums of this size are as those of the peers.
     compared = subprocess.run(
         command("verify", topology.file, "--results", out, *options),
         capture_output=True,

@@ -62,7 +62,7 @@ def test_a_duplicate_with_a_slow_disk_says_nothing_after_its_end(pair):
     for now in range(9):
         outputs += session.tick(float(now))
         if now == 2:
-            # Which never ends; a notice of it is due in the tick that ends the session.
+            # This save never ends; a notice of it is due in the tick that ends the session.
             session.talk.save()
     assert session.talk.stage is Stage.ENDED
     assert isinstance(outputs[-1], Finished)

@@ -142,7 +142,7 @@ def test_one_that_was_done_before_waits_for_nobody_that_is_not_connected_for_a_m
 def test_a_link_that_was_up_is_lost_and_only_one_that_never_was_may_have_the_wrong_key():
     link = Link("tcp://there:1", since=1000.0, was_up=True, retries=3)
     assert link.describe(1020.0) == "connection lost 20 s ago, 3 tries to reconnect"
-    # As of a peer that is frozen: its kernel still connects.
+    # A frozen peer looks like this: its kernel still connects.
     link.refusals = 2
     assert link.describe(1020.0) == "connection lost 20 s ago, no handshake since, 2 tries"
     link.was_up = False

@@ -132,7 +132,7 @@ def fields_of(message, codec=CODEC):
 
 
 BLOCK = Block.of(7, np.ones((N, P)), np.ones((N, P)), 0.5, StopWord(1, 9))
-# Which has a way of its own through the decoder.
+# Most blocks are like this one, which has a way of its own through the decoder.
 USUAL_BLOCK = BLOCK._replace(stop=StopWord())
 NAN, INF = (struct.pack("<12d", *[1.0] * 11, bad) for bad in (float("nan"), float("inf")))
 HUGE = struct.pack("<12d", *[1e300] * 12)

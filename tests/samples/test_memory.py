@@ -36,7 +36,7 @@ def test_a_large_file_is_read_with_a_part_of_its_size_resident(table, tmp_path, 
         np.lib.format.open_memmap(
             path, mode="w+", dtype=np.float64, shape=(ROWS, COLUMNS), fortran_order=True
         ).flush()
-    # 160 MB in a file a thousand times smaller.
+    # As a .npz file, the 160 MB are a thousand times smaller.
     if kind == "npz":
         path = tmp_path / "zeros.npz"
         np.savez_compressed(path, X=np.load(table, mmap_mode="r"))

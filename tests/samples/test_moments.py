@@ -59,7 +59,7 @@ def test_a_large_offset_does_not_swallow_the_spread():
     centered = rows - rows.mean(axis=0)
     assert found.gram == pytest.approx(centered.T @ centered, rel=1e-6, abs=1e-3)
     naive = (1e8 + rows).T @ (1e8 + rows) - 5000 * np.outer((1e8 + rows).mean(axis=0), (1e8 + rows).mean(axis=0))
-    # What a sum of squares would have made of it.
+    # A plain sum of squares would have lost more than this.
     assert np.abs(naive - centered.T @ centered).max() > 1
 
 
@@ -91,7 +91,7 @@ def test_a_table_stored_column_by_column_gives_the_same_bits(tmp_path, kind, mon
 
 def test_a_constant_column_is_known_and_has_no_spread_at_all(tmp_path):
     rows = numbers(50, 4)
-    # The mean of which is not 0.1 in floating point.
+    # The mean of these rows is not 0.1 in floating point.
     rows[:, 2] = 0.1
     found = read_moments(write_table(tmp_path / "x.csv", rows))
     assert rows[:, 2].mean() != 0.1

@@ -19,7 +19,7 @@ LONGEST = {  # seconds
     "fail_disk": 2.0,
 }
 KINDS_AT = [*["kill", "stop"] * 4, "freeze", "cut", "duplicate", "lose_disk", "fail_disk"]
-# In an epoch that some peers do not know yet.
+# More kinds for an epoch that some peers do not know yet.
 AGAIN = ["lose_disk"] * 6
 LATEST = {  # seconds after what is waited for
     MIDWAY: 0.1,
@@ -31,7 +31,7 @@ LATEST = {  # seconds after what is waited for
     "while proving": 0.2,
     "while staying": 4.0,
 }
-# What would hardly come about by itself.
+# Earlier faults that bring about what would hardly come about by itself.
 LEADS_TO = {
     "while proving": [("kill", "while staying"), ("stop", "while staying")],
     "while staying": [("kill", "while saving")],

@@ -10,13 +10,13 @@ from thanos_peer.phases import PhaseRunner
 from thanos_peer.problem import Instance
 from thanos_peer.protocol.stages import Stage
 
-# Rounds, after which most peers cannot say the first ones again.
+# Rounds after which most peers cannot say the first blocks again.
 ENOUGH = 14
-# Outputs: a kill at the very moment that a stage begins comes after so many of them, at the most.
+# A kill at the very moment that a stage begins comes after so many outputs, at the most.
 OUTPUTS = 2
 MIDWAY, NEAR_END, LAST_ROUND = "midway", "near the end", "in the last round"
 NEW_EPOCH = "in a new epoch"
-# What is waited for; a session begins in RUNNING, and enters it for a new epoch only.
+# The stages that are waited for; a session begins in RUNNING, and enters it again for a new epoch only.
 STAGES = {
     NEW_EPOCH: Stage.RUNNING,
     "while lost": Stage.LOST,

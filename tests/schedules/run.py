@@ -39,7 +39,8 @@ from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import parse
 from thanos_peer.topology.data import samples_of
 
-# Family, size, method, rounds and tolerance, how numbers are sent, and whether samples are prepared.
+# Of each network: family, size, method, rounds and tolerance, how numbers are sent, and whether samples are
+# prepared.
 NETWORKS = [
     ("path", 3, "thanos", (30, 0.0), "float64", False),
     ("ring", 4, "thanos", (25, 0.0), "float32", False),
@@ -50,7 +51,7 @@ NETWORKS = [
     ("star", 5, "gram", (None, None), "float64", False),
     *(("path", 3, name, (20, 0.3) if METHODS[name].mixes else (None, None), "float64", True) for name in METHODS),
 ]
-# The first of them, where each start of an epoch has an X of its own.
+# So many of them, the first ones, are not prepared: each start of an epoch has an X of its own.
 UNPREPARED = 4
 BATCH = 200
 
@@ -82,7 +83,7 @@ def instance_of(number: int) -> tuple[Instance, Data, list[bytes]]:
 def world_of(seed: int, *, has_liar: bool = False, keeps_log: bool = False) -> FaultyWorld:
     """The schedule of a seed."""
     rng = random.Random(seed)
-    # So that what is lost with a disk cannot always be made up, and a peer must wait for a slow disk.
+    # Drawn so that what is lost with a disk cannot always be made up, and a peer must wait for a slow disk.
     saving.INTERVAL = rng.choice([0.02, 0.02, 0.1, 1.0])
     phase.KEPT_BYTES = rng.choice([1, 2**25])
     instance, data, bits = instance_of(rng.randrange(rng.choice([UNPREPARED, len(NETWORKS)])))

@@ -45,9 +45,9 @@ from thanos_peer.topology import Topology
 
 # Seconds until two hosts that can reach each other are connected.
 CONNECTS = 0.05
-# Seconds without a connection, after which a neighbor that is done may be given up.
+# Seconds without a connection after which a neighbor that is done may be given up.
 APART = 20.0
-# Seconds, at the most, by which some messages are overtaken.
+# Seconds by which some messages are late and overtaken by others, at the most.
 LATE = 3.0
 # Seconds until a connection that nothing comes through is given up: `SILENCE_MS` of links.py.
 SILENCE = 4.0
@@ -55,7 +55,7 @@ SILENCE = 4.0
 NOTIFIES = 5.0
 # Seconds after which a duplicate that reaches the address of its peer must have ended.
 DUPLICATE = 16.0
-# Seconds until an operator starts a peer again that has said that this may be needed.
+# Seconds until an operator starts a peer again, after it has said that this may be needed.
 OPERATOR = 20.0
 # Seconds after the last fault in which every peer must be done, or have said why it cannot be.
 LIVELY = 300.0
@@ -71,23 +71,23 @@ class Node:
 
     id: int
     disk: list[Memory] = field(default_factory=list)
-    # The epoch, the bits of X, and the last round.
+    # The epoch, the bits of X, and the last round of its result.
     result: tuple[int, bytes, int] | None = None
     # The state of its last round, by name.
     final: Mapping[str, np.ndarray] = field(default_factory=dict)
     said: Result | None = None  # the result as it is written
     process: "Process | None" = None
-    # The last round that it has come to in the latest epoch.
+    # The last round that this node has come to in the latest epoch.
     highest: int = 0
     epoch: int = 0
     is_over: bool = False  # it has left, with its result
-    # It has said that its state is lost and the run is over.
+    # Whether it has said that its state is lost and the run is over.
     has_lost_run: bool = False
-    # Its neighbors have been told so, if not by its end.
+    # Whether its neighbors have been told so, if not by its end.
     has_said_over: bool = False
     has_lost_disk: bool = False
     fails_until: float = 0.0  # nothing can be written before
-    # What it began each epoch after the first with.
+    # The memory that it began each epoch with, but for the first.
     starts: dict[int, Memory] = field(default_factory=dict)
 
 
@@ -101,7 +101,7 @@ class Process:
     is_duplicate: bool = False
     frozen_until: float = 0.0
     is_alive: bool = True
-    # Not heard yet: with time and sender.
+    # Frames that are not heard yet, with time and sender.
     frames: list[tuple[bytes, float, int]] = field(default_factory=list)
     unsaved: Memory | None = None  # which is being written
     last_words: list[str] = field(default_factory=list)
@@ -166,7 +166,7 @@ class World:
         self.counts: Counter[str] = Counter()
         self._calm_from = 0.0  # when the last fault is over
         self.begins_again = False  # whether a disk is lost
-        # Whether a peer was given up, as those near it may have told others.
+        # Whether a peer was given up: its neighbors may have told others.
         self._was_apart = False
         for node in self.nodes:
             self._at(self._rng.uniform(0, 0.2), lambda node=node: self._start(node))
@@ -471,7 +471,7 @@ class World:
     def _write(self, node: Node, memory: Memory) -> None:
         self._check_disk(node)
         if node.disk and node.disk[-1].epoch > memory.epoch:
-            # It is not gone on from any more.
+            # A checkpoint of an earlier epoch is not gone on from any more.
             return
         kept = [each for each in node.disk if each.epoch == memory.epoch and each.k != memory.k]
         node.disk = [*kept[-1:], memory]
@@ -498,7 +498,7 @@ class World:
         elif isinstance(error, RunOverError) and self._may_lose_run(node):
             self.counts["lost runs said"] += 1
             node.has_lost_run = True
-            # Those who have not heard it are told again.
+            # Neighbors that have not heard it are told again.
             self._at(self.now + OPERATOR, lambda: self._start(node))
         elif isinstance(error, StateLostError) and node.has_lost_disk:
             self.counts["lost state said"] += 1
@@ -539,7 +539,7 @@ class World:
         rng = self._rng
         is_lossy = self.now < self._calm_from
         is_lost = is_lossy and rng.random() < self._loss
-        # Its own address is on its own host.
+        # A node's own address is on its own host, so nothing is lost on the way there.
         if self._cut[i, j] or (is_lost and i != j):
             self.counts["messages lost"] += 1
             return

@@ -18,7 +18,8 @@ from thanos_peer.simulate import AgentNetwork, StackedNetwork
 
 ROUNDS = 200
 MU, BETA = 0.2, 0.2
-# Family: agents, samples; from Gram matrices for all to A(A'X) for all, a mixture on the grid.
+# Agents and samples of each family: from Gram matrices for all agents to A(A'X) for all, and a mixture on the
+# grid.
 GRAPHS = {
     "ring": (8, 80),
     "star": (6, 45),
@@ -32,7 +33,7 @@ SMOOTHINGS = {
     "constant": {"rule": "constant", "sigma": 5.0},
     "decreasing": {"rule": "decreasing", "sigma0": 10.0, "exponent": 1 / 3},
 }
-# Given samples, W, start and iterations; with what follows from the data.
+# Each method is given samples, W, start and iterations, and what follows from the data.
 OTHER_METHODS = {
     "drgta": lambda given, known, smooth: drgta(*given, a=1, b=known["step"], t=1, **smooth)[0],
     "drgta, 3 mixings": lambda given, known, smooth: drgta(*given, a=1, b=known["step"], t=3, **smooth)[0],

@@ -76,7 +76,7 @@ def test_every_shipped_topology_has_the_bits_of_both_engines_and_the_answer_of_t
     network = run_both(instance)
     assert_one_exact_answer(network, instance.whole.value, build(load(file)).solve_reference())
     chosen = instance.topology.method
-    # Few features: one matrix is less than many steps.
+    # With few features, one matrix is less than many steps.
     assert chosen == (method if method in EXACT else "gram")
     assert list(network.rounds_by_phase) == ["size", chosen]
     if chosen == "gram":
@@ -85,7 +85,7 @@ def test_every_shipped_topology_has_the_bits_of_both_engines_and_the_answer_of_t
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_every_shipped_topology_is_solved_by_mixing_with_the_bits_of_both_engines(file):
-    # Seconds; the paper's network is run to its end over processes.
+    # A large network would take seconds here; the paper's one is run to its end over processes.
     is_large = load(file).d > 16
     instance = shipped(file, "proximal-tracking", **({"max_rounds": 30} if is_large else {}))
     network = run_both(instance)
@@ -239,7 +239,7 @@ def test_a_weight_that_leaves_little_leaves_exact_zeros_and_what_is_exchanged_ma
     zeros = X == 0 if regularizer == "l1" else (X == 0).all(axis=1)
     assert 0 < zeros.sum() < zeros.size
     assert_one_exact_answer(network, instance.whole.value, instance.solve_reference())
-    # Sums are whole numbers, and words doubles, all the same.
+    # With float32, too, sums are whole numbers and words are doubles.
     raw["algorithm"]["exchange"] = "float32"
     assert run_both(make_instance(raw)).X.tobytes() == network.X.tobytes()
 

@@ -100,10 +100,10 @@ def test_the_start_is_made_of_the_leading_singular_vectors_of_all_samples(
     network = network_of(tmp_path, parts, family, data=data, start=kind, max_rounds=5)
     rounds = run(network)
     if kind == FOUND:
-        # It has come to its end by itself.
+        # The phase has come to its end by itself.
         assert 10 < rounds["subspace"] < 10000
     else:
-        # Blocks of p vectors, until all n are known.
+        # Blocks of p vectors are found until all n are known.
         assert rounds["leading"] <= -(-N // 2) * rounds["mean"]
     assert network.phases_cut_short == ()
     assert_all_found_the_same(network)
@@ -240,7 +240,7 @@ def test_without_a_start_to_find_the_size_is_an_upper_bound(tmp_path):
 )
 def test_what_all_samples_are_divided_by_does_not_depend_on_who_has_which(tmp_path, start, norm, accuracy):
     rows = np.concatenate(some_parts((20, 3, 30)))
-    # Alike beside alike: then shares differ, and their norms with them.
+    # Rows that are alike lie beside each other: then shares differ, and their norms with them.
     rows = rows[np.argsort(rows @ rows[0])]
     found = []
     for cuts in ([2, 50], [26, 52], [17, 35]):
@@ -303,7 +303,7 @@ def test_a_column_that_is_constant_over_all_peers_cannot_be_scaled(tmp_path, val
         part[:, 1] = value
     with pytest.raises(DataFileError, match=CONSTANT):
         network_of(tmp_path, parts, names="abcde")
-    # At one peer alone it is not: that is enough.
+    # At one peer alone the column is not constant: that is enough.
     parts[1][0, 1] = value + 1
     network = network_of(tmp_path, parts, names="abcde")
     run(network)
@@ -341,7 +341,7 @@ def test_samples_of_which_nothing_is_left_are_refused(tmp_path, has_size, value,
     topology = make_topology(raw, file=tmp_path / "net.toml")
     with pytest.raises(DataFileError, match=r"^all samples of all peers are nothing"):
         build(topology)
-    # As peers have them, of whom nobody sees all.
+    # The same as peers have it, of which none sees all samples.
     shares = tuple(share_of(topology, i) for i in range(3))
     with pytest.raises(DataFileError, match=r"^all samples of all peers are nothing"):
         run(AgentNetwork(Instance(topology, (), None, shares, Found())))
@@ -389,15 +389,13 @@ def test_all_agents_come_to_the_verdict_of_somebody_who_sees_everything(
         "change": lambda raw: raw["algorithm"].update(exchange=exchange),
     }
     network, known = check_verdicts(instance_of(tmp_path, some_parts([50] * 6), **options))
-    if (
-        max_rounds == 4000 and sigma is not None and exchange == "float64"
-        # What is certified is the prox gap then, and no less.
-    ):
+    # What is certified in this case is the prox gap, and no less.
+    if max_rounds == 4000 and sigma is not None and exchange == "float64":
         assert all(agent.runner.is_below_tolerance for agent in network.agents)
-        # No row is short: there the envelope has the gradient of the norm.
+        # With l21 no row is short, and there the envelope has the gradient of the norm.
         is_same_problem = regularizer == "l21"
         assert network.has_converged is (float(network.found.residual) <= 1e-6)  # else the verdict denies it
-        # Steps are not monotone: it may grow until all have stopped.
+        # Steps are not monotone: the gradient may grow until all agents have stopped.
         assert known.gradient < 1e-5 < known.epsilon
         assert (float(network.found.residual) < 1e-5) is is_same_problem
 
@@ -449,7 +447,7 @@ def test_all_agents_come_to_the_same_verdict(tmp_path):
     for agent in network.agents:
         X, sparse, threshold = agent.runner.answer().X, agent.runner.answer().sparse, 1.0 * 0.3 / 6
         assert sparse.tobytes() == network.sparse[0].tobytes()
-        # As the prox has it, without its shrinking.
+        # The zeros are those of the prox; the other entries are not shrunk as there.
         assert np.array_equal(sparse != 0, np.abs(X) > threshold)
         assert infeasibility(sparse) < 1e-14
         assert np.linalg.norm(sparse - X) < 2 * threshold * np.sqrt(np.sum(sparse == 0))
@@ -514,7 +512,7 @@ def all_of(memory):
     return found_bits(memory.found), memory.k, arrays, memory.stop, memory.phase, memory.began
 
 
-# Start and method: the phases that they have.
+# The phases of each pair of start and method.
 EVERY_PHASE = {
     ("destiny", "thanos"): ["mean", "spread", "size", "subspace", "rotation", "thanos", "consensus", "verdict"],
     ("leading", "proximal"): ["mean", "spread", "size", "leading", "proximal", "verdict"],
@@ -571,7 +569,7 @@ def test_after_a_loss_a_run_that_only_minimises_and_judges_goes_on_from_where_it
     run(network)
     kept, start = agent.runner.answer().X.copy(), lost.runner.state.X.copy()
     agent.restart_tracking(1)
-    # What a neighbor says in a later phase would be no X: it is not used.
+    # What a neighbor says in a later phase would be no X, so it is not used.
     lost.restart_tracking(1, kept)
     assert (agent.phase, agent.k, agent.runner.state.X.tobytes()) == ("thanos", 0, kept.tobytes())
     assert lost.runner.state.X.tobytes() == start.tobytes() != kept.tobytes()

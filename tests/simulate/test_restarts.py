@@ -52,7 +52,7 @@ def test_all_agents_of_both_engines_have_the_same_bits_after_several_starts(meth
     assert {X.tobytes() for X in agents.X} == {stacked.X[0].tobytes()}
     assert agents.rounds_by_phase == stacked.rounds_by_phase
     rounds = run(problem(method))[1].rounds_by_phase[method]
-    # The root of gram has all it needs.
+    # The root of gram has all it needs for more starts.
     assert (agents.rounds_by_phase[method] > rounds) == (method == "proximal")
 
 

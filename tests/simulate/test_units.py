@@ -109,7 +109,7 @@ def test_a_mu_beyond_all_data_ends_at_once_with_the_sparsest_matrix(tmp_path, me
     assert network.k < 100
     assert sparse.any(axis=0).all()
     assert np.count_nonzero(sparse.any(axis=1)) == P
-    # A one in each column, of either sign.
+    # Each column has a single one, of either sign.
     assert regularizer != "l1" or np.abs(sparse).sum() == P
     assert np.linalg.norm(X.T @ X - np.eye(P)) < 1e-12
     assert np.abs(X - sparse).max() < 1e-12

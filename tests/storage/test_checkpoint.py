@@ -173,7 +173,7 @@ def test_agents_go_on_from_checkpoints_of_every_phase_with_the_same_bits(tmp_pat
         network.advance()
         again.advance()
         phases.append(again.agents[0].phase)
-        # All of them begin a new life in every round.
+        # All agents begin a new life in every round.
         for i, agent in enumerate(again.agents):
             with CheckpointStore(tmp_path / "state", instance.topology, i, is_flushed=False) as store:
                 store.save(agent.memory())
@@ -592,7 +592,7 @@ def test_a_checkpoint_of_another_user_is_refused(store, newest, monkeypatch):
 def test_a_second_store_of_the_same_peer_is_refused_and_names_the_process(store, tmp_path):
     with pytest.raises(StateInUseError) as caught:
         open_store(tmp_path)
-    # Nobody is told in the first one's name.
+    # The neighbors are told nothing in the first one's name.
     assert caught.value.in_short == ""
     for part in ("peer 0", str(tmp_path), f"process {os.getpid()}", "--state"):
         assert part in str(caught.value)
@@ -662,7 +662,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_ones_as_they_wer
 
 def test_a_checkpoint_that_cannot_be_read_is_damaged_and_the_earlier_one_is_used(store, newest, caplog):
     newest.unlink()
-    # Reads of it fail, as those of a bad sector do.
+    # Reads of a directory fail, as those of a bad sector do.
     newest.mkdir()
     assert bits_of(store.load()) == bits_of(memory_of_round(3))
     assert f"{newest} is damaged (cannot be read: it is a directory, not a regular file)" in caplog.text
@@ -816,7 +816,7 @@ def test_a_directory_that_cannot_keep_the_state_is_told_to_the_neighbors(pair, t
 
 
 def test_a_second_peer_with_the_state_of_the_first_tells_nobody_anything(pair, tmp_path):
-    # At its own address nobody could be told.
+    # Another address is bound: at its own, the peer could not reach any neighbor.
     bind = f"tcp://127.0.0.1:{free_ports(1)[0]}"
     with open_store(tmp_path / "run.state", pair), puppets_around(pair, 0) as puppets:
         why = refused(pair, "--out", tmp_path / "run", "--bind", bind)

@@ -296,7 +296,7 @@ def test_a_run_that_has_settled_on_the_smoothed_problem_has_not_converged(tmp_pa
         f"not converged: residual {summary.residual:.1e} above tolerance 0.0001 after {network.k} rounds; "
         'what is left is the smoothing: take method = "auto"'
     )
-    # Synthetic data: the agents themselves certify nothing.
+    # With synthetic data the agents themselves certify nothing.
     assert network.has_converged is None
 
 

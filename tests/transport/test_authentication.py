@@ -166,11 +166,11 @@ def test_a_recorded_connection_is_worth_nothing_later(listener):
             speaker.send(hello_of(listener, 1))
             wait_until(lambda: heard(listener) == {1: 1, 4: 0}, "the hello is taken", 30)
     assert len(recorder.said) > 500
-    # It is not to be read on its way.
+    # The hello cannot be read on its way.
     assert hello_of(listener, 1)[:32] not in recorder.said
     for size in (len(recorder.said), 64, 1):  # at once, and piece by piece
         with socket.create_connection(("127.0.0.1", port_of(listener.peers[0].address)), timeout=30) as replay:
-            # It may hang up before the end.
+            # The listener may hang up before the end.
             with contextlib.suppress(ConnectionError):
                 for start in range(0, len(recorder.said), size):
                     replay.sendall(recorder.said[start : start + size])

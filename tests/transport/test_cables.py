@@ -19,9 +19,9 @@ from processes import (
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.trajectory import record_type
 
-# Many more than pass between two faults.
+# Rounds: many more than pass between two faults.
 ROUNDS = 2000
-# Seconds: to say that a connection is lost, and to go on once it can be had again.
+# Seconds to say that a connection is lost, and to go on once it can be had again.
 SOON = 30.0
 FROZEN = 60.0  # seconds
 LOSS = ("INPUT", "-i", "eth0", "-m", "statistic", "--mode", "random", "--probability", "0.3", "-j", "DROP")

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 # A whole greeting of ZMTP 3.1 with CURVE; what should follow it is a HELLO.
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
 BEGUN = GREETING[:11]  # fits any mechanism
-# A machine may be too slow to bring a crowd before its first would be cut off for being slow.
+# Without this, a slow machine might cut off the first of a crowd before the last is there.
 NO_HURRY = "from thanos_peer.transport import links\nlinks.HANDSHAKE_MS = 600_000\n"
 
 
@@ -85,7 +85,7 @@ def test_connections_that_say_nothing_are_limited_and_the_run_goes_on(tmp_path, 
     topology = write_topology(tmp_path / "net.toml", "ring", 4, has_keys=has_keys, max_rounds=2000)
     address, out = topology.peers[0].address, tmp_path / "run"
     with running(topology, out) as processes, contextlib.ExitStack() as stack:
-        # So that the run is not over before all are there.
+        # Stopped, so that the run is not over before all are there.
         processes[2].send_signal(signal.SIGSTOP)
         usual = usual_files(processes[0])
         connect_silently(stack, address, 4 * MOST_STRANGERS, GREETING if has_keys else BEGUN)
@@ -94,7 +94,7 @@ def test_connections_that_say_nothing_are_limited_and_the_run_goes_on(tmp_path, 
         processes[1].send_signal(signal.SIGKILL)
         processes[1].wait()
         connect_silently(stack, address, MOST_STRANGERS, BEGUN)
-        # A neighbor gets in all the same.
+        # In spite of the crowd, a neighbor gets in.
         processes[1] = start_peer(topology, 1, out)
         processes[2].send_signal(signal.SIGCONT)
 
@@ -119,7 +119,7 @@ def read_to_the_end(connection):
 
 
 def test_a_crowd_from_one_address_does_not_cut_off_who_comes_from_another(tmp_path, monkeypatch):
-    # Nobody is cut off for being slow.
+    # No connection is cut off for being slow.
     monkeypatch.setattr(links_module, "HANDSHAKE_MS", 600_000)
     topology = write_topology(tmp_path / "net.toml", "path", 2, has_keys=True)
     address = topology.peers[0].address
@@ -133,12 +133,12 @@ def test_a_crowd_from_one_address_does_not_cut_off_who_comes_from_another(tmp_pa
             await asyncio.to_thread(connect_silently, stack, address, MOST_STRANGERS + 20, source="127.0.0.2")
             for _ in range(600):
                 await asyncio.sleep(0.05)
-                # And the last one before them, who may stay, is not among them.
+                # The connection from before the crowd may stay, and is not among these.
                 if links.strangers == 21:
                     break
             assert links.strangers == 21
             alone[0].settimeout(0.1)
-            # Nothing more to hear, but not cut off.
+            # There is nothing more to hear, but the connection is not cut off.
             with pytest.raises(TimeoutError):
                 await asyncio.to_thread(read_to_the_end, alone[0])
         links.close(linger=0)
@@ -149,7 +149,7 @@ def test_a_crowd_from_one_address_does_not_cut_off_who_comes_from_another(tmp_pa
 def test_garbage_in_many_connections_does_not_disturb_a_run(tmp_path):
     topology = write_topology(tmp_path / "net.toml", "ring", 4, has_keys=True, max_rounds=1500)
     with running(topology, tmp_path / "run") as processes, contextlib.ExitStack() as stack:
-        # So that the run is not over before all are there.
+        # Stopped, so that the run is not over before all are there.
         processes[0].send_signal(signal.SIGSTOP)
         usual = usual_files(processes[2])
         connect_silently(stack, topology.peers[2].address, 300, b"GET / HTTP/1.1\r\n\r\n" * 100)
@@ -166,10 +166,10 @@ def test_after_blocks_of_wrong_rounds_and_questions_without_end_a_run_goes_on(tm
         [block_of(topology, 3, 10**6), hello_of(topology, 3, is_asking=True), b"\xc1" * 90],
     )
     with running(topology, out) as processes:
-        # So that the run is not over before it is flooded.
+        # Stopped, so that the run is not over before it is flooded.
         processes[2].send_signal(signal.SIGSTOP)
         with speaking_to(topology, 0, pair_of(topology, 3)) as (flood, _):
-            # And so is the real neighbor, whose key it is.
+            # The real neighbor, whose key it is, is shut out as well.
             def is_shut_out():
                 with contextlib.suppress(zmq.Again):
                     for number in range(3000):
@@ -220,13 +220,13 @@ def test_a_message_of_parts_without_end_does_not_fill_the_memory(tmp_path, has_k
         usual = largest_mib(processes[0])
         with speaking_to(topology, 0, pair_of(topology, 1) if has_keys else None) as (flood, _):
             flood.sndtimeo = 60_000
-            # 4 GB, and the sender keeps a part only once.
+            # These are 4 GB, of which the sender keeps the part only once.
             for _ in range(5000):
                 flood.send(part, zmq.SNDMORE, copy=False)
-            # ZeroMQ sends nothing before: then all of it as fast as the line is.
+            # ZeroMQ sends nothing before the last part, and then all of it as fast as the line is.
             flood.send(b"")
             wait_until(lambda: "whole message, from" in said(out, 0), "it is cut off")  # by one rule or the other
-        # Half of it: a busy machine looks late.
+        # The limit is half of what was sent, as a busy machine looks late.
         assert largest_mib(processes[0]) < usual + 2000
         processes.append(start_peer(topology, 1, out))
         with ended_afterwards(processes[1]):
@@ -240,7 +240,7 @@ def test_messages_of_several_parts_are_not_heard(tmp_path, has_keys):
     with ended_afterwards(process):
         wait_until(lambda: "listening" in said(out, 0), "it listens")
         with speaking_to(topology, 0, pair_of(topology, 1) if has_keys else None) as (speaker, _):
-            # In the clear, by a connection that is not noted yet they are taken for messages.
+            # In the clear, parts that come by a connection which is not noted yet are taken for messages.
             def is_refused():
                 speaker.send_multipart([b"a part of something"] * 3)
                 return "it sent a message of several parts" in said(out, 0)
@@ -249,7 +249,7 @@ def test_messages_of_several_parts_are_not_heard(tmp_path, has_keys):
             assert messages_from(topology, 1) == 0
 
             def is_heard():
-                # It may still go to the connection that is being cut off.
+                # The hello may still go to the connection that is being cut off.
                 speaker.send(hello_of(topology, 1))
                 return messages_from(topology, 1) > 0
 
@@ -296,7 +296,7 @@ def test_a_frame_beyond_the_limit_ends_its_connection_before_it_is_read(tmp_path
             for size in (largest, largest + SEALED + 1):
                 await asyncio.to_thread(speaker.send, bytes(size))
             for _ in range(600):
-                # It may still go to the connection that is ended.
+                # The message may still go to the connection that is ended.
                 await asyncio.to_thread(speaker.send, b"x")
                 await asyncio.sleep(0.05)
                 if 1 in heard:
@@ -340,7 +340,7 @@ def test_strangers_together_may_say_so_much_before_a_handshake_and_no_more(tmp_p
     topology = write_topology(tmp_path / "net.toml", "path", 2, has_keys=True, n=2000, p=12, samples=24)
     out, frame = tmp_path / "run", codec_of(topology).largest_frame
     process = start_peer(topology, 0, out, env=environment_with(NO_HURRY, tmp_path / "no-hurry"))
-    # A command but for its last byte.
+    # A command without its last byte.
     begun = GREETING + b"\x06" + frame.to_bytes(8) + bytes(frame - 1)
     with ended_afterwards(process), contextlib.ExitStack() as stack:
         wait_until(lambda: "listening" in said(out, 0), "it listens")
@@ -353,7 +353,7 @@ def test_strangers_together_may_say_so_much_before_a_handshake_and_no_more(tmp_p
 def test_strangers_are_cut_off_until_they_have_said_little_enough(tmp_path, monkeypatch):
     monkeypatch.setattr(connections, "STRANGERS_BYTES", 2**20)
     monkeypatch.setattr(connections, "SHARES", 0)
-    # Nobody is cut off for being slow.
+    # No connection is cut off for being slow.
     monkeypatch.setattr(links_module, "HANDSHAKE_MS", 600_000)
     topology = write_topology(tmp_path / "net.toml", "path", 2, has_keys=True)
     part, size = GREETING + b"\x06" + (2**16).to_bytes(8) + bytes(2**16 - 1), 2**16

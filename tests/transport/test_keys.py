@@ -127,7 +127,7 @@ def assert_unchanged(topology, before, said):
 
 def test_keys_stay_as_they_are_if_the_topology_cannot_be_changed(tmp_path):
     topology = write_topology(tmp_path / "net.toml", "path", 3, has_keys=True)
-    # Where the changed file would be written.
+    # The changed file would be written here.
     (tmp_path / ".net.toml.new").mkdir()
     before = contents(tmp_path)
     said = call("keys", "new", "--all", "--replace", topology.file, code=3).output
@@ -148,7 +148,7 @@ def test_the_first_keys_leave_nothing_behind_if_the_topology_cannot_be_changed(t
 def test_keys_change_or_stay_as_they_are_wherever_the_disk_is_full(disk):
     topology = write_topology(disk / "net.toml", "path", 3, has_keys=True)
     outcomes = []
-    # Of what is left of the disk.
+    # Pages that are left of the disk.
     for pages in range(12):
         before = contents(disk)
         room = os.statvfs(disk)
@@ -181,7 +181,7 @@ def test_keys_that_have_changed_are_not_said_to_have_stayed_if_the_last_flush_fa
         raise OSError(errno.EIO, "Input/output error", str(path))
 
     topology = write_topology(tmp_path / "net.toml", "path", 2, has_keys=has_keys)
-    # What follows when the file is in its place.
+    # The directory is flushed when the file is in its place already.
     monkeypatch.setattr(editing, "flush_directory", fail)
     said = call("keys", "new", "--all", "--replace", topology.file, code=3).output
     kept, new = secret_directory(topology.file) / ".old", load(topology.file)

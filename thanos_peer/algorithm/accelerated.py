@@ -35,15 +35,16 @@ from thanos_peer.algorithm.units import scale, unit_of
 from thanos_peer.block import Matrix
 
 _EPS = float(np.finfo(np.float64).eps)
-# L falls by this factor at most, once (*) has failed.
+# L falls by this factor at most in one iteration, once (*) has failed.
 _SHRINK = 0.9
-# L stays above this part of ||sym(Y'G)||_2, however flat f is: eta g must not explode.
+# L stays above this fraction of ||sym(Y'G)||_2, however flat f is: eta g must not explode.
 _FLATTEST = 1e-3
-# And above this part of the slope of g.
+# L stays above this fraction of the slope of g.
 STEEPEST = 0.01
-# And by this one before: the first guess of L may be far too large.
+# L falls by this factor at most before (*) has failed: the first guess of L may be far too large.
 _FIRST_SHRINK = 0.125
-# Residual below, evaluations without a better one.
+# Pairs: while the least residual is at most the first number, the search goes on for at most so many evaluations
+# without a better one.
 _PATIENCE = ((1e-12, 100), (1e-9, 10_000), (np.inf, 20_000))
 
 

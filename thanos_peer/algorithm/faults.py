@@ -5,10 +5,11 @@ import numpy as np
 from thanos_peer.algorithm.stiefel import infeasibility
 from thanos_peer.block import Matrix
 
-# How far apart, relatively, two ways to compute the same number may be.
+# Largest relative difference between two ways to compute the same number.
 ROUNDING = 1e-9
-TINIEST = float(np.finfo(np.float64).tiny)  # below it numbers have fewer digits
-# What is nearer to the manifold than this counts as on it.
+# Numbers below this have fewer digits.
+TINIEST = float(np.finfo(np.float64).tiny)
+# A point nearer to the manifold than this counts as on it.
 FEASIBLE = 1e-9
 
 

@@ -60,7 +60,7 @@ class FixedPoint:
         """
         flat = values.ravel()
         exponent = self.bits - 1 + self.last - (terms - 1).bit_length()
-        # Itself beyond, or the sum would wrap.
+        # A number of this size is refused already, or the sum would wrap.
         limit = math.ldexp(1.0, exponent) if exponent < 1024 else math.inf
         if not (np.abs(flat) < limit).all():
             worst = flat[int(np.argmax(np.where(np.isfinite(flat), np.abs(flat), np.inf)))]
@@ -68,9 +68,9 @@ class FixedPoint:
         mantissas, exponents = np.frexp(np.abs(flat))
         whole = np.ldexp(mantissas, _MANTISSA).astype(np.uint64)
         shifts = exponents.astype(np.int64) - (_MANTISSA + self.last)
-        # What is below the last bit is cut off.
+        # Bits below the last one are cut off.
         whole >>= np.clip(-shifts, 0, _DIGIT - 1).astype(np.uint64)
-        # And one more, for what moves up.
+        # One digit more than the format has, for bits that are moved up.
         digits = np.zeros((flat.size, self.bits // _DIGIT + 1), dtype=np.uint64)
         at, by = np.divmod(np.maximum(shifts, 0), _DIGIT)
         at, rows = np.where(whole > 0, at, 0), np.arange(flat.size)
@@ -101,7 +101,8 @@ class FixedPoint:
             found: Matrix = np.ldexp(np.where(is_negative, -rounded, rounded), exponents)
         for row in np.flatnonzero(exponents + _DIGIT <= _LEAST):  # these would be rounded twice
             number = int.from_bytes(self._packed(digits[row]), "little", signed=True)
-            found[row] = number / (1 << -self.last)  # of whole numbers: correctly rounded
+            # Python rounds a quotient of whole numbers correctly.
+            found[row] = number / (1 << -self.last)
         return found
 
     def _packed(self, digits: _Digits) -> bytes:
@@ -111,7 +112,7 @@ class FixedPoint:
         return np.frombuffer(raw, dtype=_LITTLE).astype(np.uint64, copy=False).reshape(-1, self.bits // _DIGIT)
 
 
-# Every double as it is, and the sum of up to 2^12 of them.
+# Holds every double as it is, and the sum of up to 2^12 of them.
 EXACT = FixedPoint(2112, -1074)
 
 
@@ -136,7 +137,7 @@ def _leading_digit(size: _Digits) -> tuple[_Digits, NDArray[np.int64]]:
 
     Where any bit below them is set, so is the last of them: rounded to 53 bits, they are the whole rounded once.
     """
-    # So that two digits are below every one.
+    # Two more digits at the low end, so that there are two digits below every one.
     size = np.pad(size, ((0, 0), (2, 0)))
     rows, top = np.arange(len(size)), np.maximum(2, size.shape[1] - 1 - np.argmax(size[:, ::-1] != 0, axis=1))
     has_more = np.logical_or.accumulate(size != 0, axis=1)[rows, top - 2]

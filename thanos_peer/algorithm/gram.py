@@ -25,8 +25,9 @@ from thanos_peer.algorithm.search import MOST, Search, answer, begin, go_on, is_
 from thanos_peer.algorithm.solving import GOES_ON, Solving, rank
 from thanos_peer.block import Matrix, bytes_each
 
-WORK = 4_000_000_000  # of one sum: about a second
-# Bytes, of A_iA_i' on its way up: n(n+1)/2 numbers, which are to be worked on in seconds.
+# Operations of the root on one sum: about a second.
+WORK = 4_000_000_000
+# Bytes of A_iA_i' on its way up, n(n+1)/2 numbers: few enough to be worked on in seconds.
 LARGEST_FRAME = 2**26
 
 
@@ -68,7 +69,8 @@ class Gram(Solving):
     def __init__(self, setup: Setup) -> None:
         assert setup.bound is not None, "it is for sparse PCA"  # noqa: S101
         self._setup, self._shape = setup, (setup.start.shape[0], setup.start.shape[1])
-        self._total, self.bound = setup.bound, 2 * setup.bound  # which is itself a rounded number
+        # The bound is a rounded number itself, so twice as much is allowed.
+        self._total, self.bound = setup.bound, 2 * setup.bound
         self.format = FixedPoint.within(self.bound, setup.d)
 
     @classmethod

@@ -17,10 +17,10 @@ from thanos_peer.algorithm.ritz import TIE, leading_vectors
 from thanos_peer.algorithm.stiefel import sym
 from thanos_peer.block import Matrix
 
-# Sums, as benchmarks/typical_sums.py prints them: a mean of random problems with n of 100 and more; and of noise,
-# whose leading eigenvalues are close, the cube of sums per n/p.
+# Numbers of sums, as benchmarks/typical_sums.py prints them: the mean over random problems with n of 100 and more;
+# and, for noise, whose leading eigenvalues are close, the cube of the sums per n/p.
 TYPICAL, CUBE_OF_NOISE = 15, 800
-# Of the largest eigenvalue: what is left is hardly more than rounding.
+# Largest residual at the end, relative to the largest eigenvalue: hardly more than rounding.
 ENOUGH = 1e-12
 
 
@@ -45,7 +45,8 @@ class Leading:
 
     def __init__(self, f: Smooth, start: Matrix, bound: float, d: int) -> None:
         self._f, self._start, self._shape = f, start, start.shape
-        self._total, self.bound = bound, 2 * bound  # which is itself a rounded number
+        # The bound is a rounded number itself, so twice as much is allowed.
+        self._total, self.bound = bound, 2 * bound
         self.format = FixedPoint.within(self.bound, d)
 
     @staticmethod
@@ -130,7 +131,8 @@ def _orthonormal_to(V: Matrix, R: Matrix) -> Matrix:
     """p orthonormal columns beside V that span R as far as it goes; zero columns where there is no room for p."""
     n, p = R.shape
     room = min(p, n - V.shape[1])
-    others = np.random.default_rng(V.shape[1]).standard_normal((n, p))  # where R has not enough directions
+    # Random columns follow, where R has not enough directions.
+    others = np.random.default_rng(V.shape[1]).standard_normal((n, p))
     found = np.empty((n, 0))
     for column in np.hstack([R / (np.abs(R).max() or 1.0), others]).T:
         if found.shape[1] == room:

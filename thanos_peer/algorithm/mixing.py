@@ -11,9 +11,9 @@ from thanos_peer.algorithm.stiefel import inner, norm
 from thanos_peer.block import AgentId, Block, Matrix, stacked
 from thanos_peer.errors import DivergenceError
 
-# Of ||D||_F, so that float32 can carry D as well.
+# Largest ||D||_F^2, so that float32 can carry D as well.
 LARGEST_SQUARE = 1e76
-# ||X||_F may be this many times sqrt(p), its value on the manifold; nothing returns from there.
+# Largest ||X||_F, in units of sqrt(p), its value on the manifold: no run comes back from beyond.
 BLOW_UP = 100.0
 
 
@@ -49,7 +49,7 @@ def has_sound_numbers(sent: Sent, growth: float = 1.0) -> NDArray[np.bool_]:
         sent: What an agent would send, or all of them.
         growth: By how much X may grow on the way from one point near the manifold to the next.
     """
-    is_bounded = norm(sent.X) <= growth * BLOW_UP * math.sqrt(sent.X.shape[-1])  # which a NaN is not
+    is_bounded = norm(sent.X) <= growth * BLOW_UP * math.sqrt(sent.X.shape[-1])  # False for NaN
     return np.asarray(is_bounded & (inner(sent.D, sent.D) <= LARGEST_SQUARE) & np.isfinite(sent.eta))
 
 

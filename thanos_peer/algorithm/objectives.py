@@ -29,7 +29,7 @@ class SparsePCA:
     def __init__(self, A: Matrix | None, gram: Matrix | None = None) -> None:
         self.A, self.gram = A, gram
         if A is not None and A.shape[0] <= 2 * A.shape[1]:
-            # Found where the first H is not finite.
+            # An overflow is found when the first H is not finite.
             with np.errstate(over="ignore", invalid="ignore"):
                 self.gram = A @ A.T
 

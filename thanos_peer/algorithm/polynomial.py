@@ -34,17 +34,20 @@ from numpy.typing import NDArray
 
 from thanos_peer.block import Matrix
 
-# Eigenvalues that are closer count as one.
+# Eigenvalues that are closer than this count as one.
 TIE = 1e-12
-# Rounding and disagreement may be multiplied by so much on the way: 2e-11 of what is mixed.
+# Largest factor by which rounding and disagreement may grow on the way: to 2e-11 of what is mixed.
 STEADY = 1e5
-MOST_TIMES = 8  # that a polynomial is applied
-# Of reference points; a handful is usual.
+# How many times a polynomial is applied, at most.
+MOST_TIMES = 8
+# Exchanges of reference points, at most; a handful is usual.
 _EXCHANGES = 200
-_WITHIN = 1 + 1e-9  # of the least possible
-# Of an interval with a root in it.
+# Slack for rounding, relative to the least possible value.
+_WITHIN = 1 + 1e-9
+# Halvings of an interval that has a root in it.
 _HALVINGS = 60
-_NOTHING = 1e-30  # for logarithms: as good as zero
+# As good as zero, but with a logarithm.
+_NOTHING = 1e-30
 
 
 class Power(NamedTuple):
@@ -73,7 +76,7 @@ def distinct_eigenvalues(W: Matrix) -> Matrix:
         ValueError: The graph is not connected: 1 is an eigenvalue twice.
     """
     values, Q = np.linalg.eigh(W)
-    # Rayleigh: some more of the last digits.
+    # A Rayleigh correction makes some more of the last digits right.
     values = (values + (Q * (W @ Q - Q * values)).sum(axis=0))[:-1]
     if values.size and values[-1] > 1 - TIE:
         raise ValueError("W averages over a connected graph only")
@@ -117,7 +120,7 @@ def best_polynomial(eigenvalues: Matrix, shrink: float) -> Power:
         found = _fewest_roots(eigenvalues, each)
         orders = leja_order(found), steady_order(found, eigenvalues)
         growth, roots = min((amplification(eigenvalues, order), order) for order in orders)
-        # Rounding may spoil a search for many roots.
+        # Rounding may spoil a search for many roots, so the result is checked.
         is_enough = _shrinks(eigenvalues, found, each)
         least = min(least, (growth if is_enough else math.inf, Power(roots, times)))
         if least[0] <= STEADY:
@@ -180,7 +183,7 @@ def leja_order(values: Matrix) -> tuple[float, ...]:
 
 def _leja_indices(values: Matrix) -> list[int]:
     order: list[int] = []
-    distances = -values  # whose largest is the smallest value
+    distances = -values  # largest for the smallest value
     for _ in values:
         order.append(int(np.argmax(distances)))
         to_last = _logarithm(np.abs(values - values[order[-1]]))
@@ -206,7 +209,7 @@ def _best_reference(points: Matrix, k: int) -> NDArray[np.intp]:
         values = _levelled(points[reference], points)
         values[reference] = _signs(k + 1)
         ends = [0, *(np.flatnonzero(np.diff(values >= 0)) + 1), len(points)]
-        # Rounding may make or lose a sign.
+        # Rounding may make or lose a sign: then the search ends, too.
         if np.abs(values).max() <= _WITHIN or len(ends) != k + 2:
             break
         runs = [first + int(np.argmax(np.abs(values[first:end]))) for first, end in pairwise(ends)]
@@ -218,9 +221,9 @@ def _levelled(reference: Matrix, x: Matrix) -> Matrix:
     """The polynomial that is +1 and -1 in turn at the reference points, at each x (barycentric formula)."""
     distances = np.abs(reference[:, None] - reference) + np.eye(len(reference))
     logs = -np.log(distances).sum(axis=1)
-    # Without their signs, which alternate as the values do.
+    # The signs of the weights are left out: they alternate as the values do.
     weights = np.exp(logs - logs.max())
-    with np.errstate(divide="ignore", invalid="ignore"):  # where x is a reference point
+    with np.errstate(divide="ignore", invalid="ignore"):  # x may be a reference point
         terms = weights / (x[:, None] - reference)
         values: Matrix = terms.sum(axis=1) / (terms * _signs(len(reference))).sum(axis=1)
     return values
@@ -242,6 +245,6 @@ def _signs(count: int) -> Matrix:
 
 
 def _logarithm(distances: Matrix) -> Matrix:
-    with np.errstate(divide="ignore"):  # of a root from itself
+    with np.errstate(divide="ignore"):  # a distance may be 0
         logs: Matrix = np.log(distances)
     return logs

@@ -53,7 +53,8 @@ class Proximal(Solving):
 
     def __init__(self, setup: Setup) -> None:
         self._setup, self._shape = setup, (setup.start.shape[0], setup.start.shape[1])
-        self.bound = math.inf if setup.bound is None else 2 * setup.bound  # which is itself a rounded number
+        # The bound is a rounded number itself, so twice as much is allowed.
+        self.bound = math.inf if setup.bound is None else 2 * setup.bound
         self.format = EXACT if setup.bound is None else FixedPoint.within(self.bound, setup.d)
 
     @classmethod
@@ -97,7 +98,7 @@ class Proximal(Solving):
         state = self._with_best(state)
         if state.number + 1 < setup.restarts and not is_late:
             anew = accelerated.start(setup.restart(int(state.number) + 1), setup.size)
-            # So that all starts have one unit.
+            # The residuals of all starts are in the unit of the first one.
             anew = replace(anew, gradient=state.gradient)
             state = replace(state, **arrays_of(anew), number=state.number + 1)
             return state, self._word(state)

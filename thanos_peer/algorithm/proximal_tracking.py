@@ -34,19 +34,19 @@ from thanos_peer.algorithm.tangent import tangent_step
 from thanos_peer.algorithm.traits import Expected, Iterations, Outlook
 from thanos_peer.block import Matrix
 
-# Times M/low: how much T rounds shrink disagreement; four times as much after each alarm.
+# How much T rounds shrink disagreement, in units of M/low; four times as much after each alarm.
 SHRINK = 6.0
-# Where no eigenvalue of W but 1 is larger, less will do, with the guard behind it:
+# If no eigenvalue of W but 1 is larger than this, less shrinking will do, as the guard is behind it.
 QUICK = 0.9
-# So many times M/low, but at least so much.
+# How much T rounds shrink disagreement then: the first number times M/low, but at least the second.
 QUICK_SHRINK, LEAST_SHRINK = 2.0, 8.0
 LEVELS = 4  # of alarm
 # Iterations between two looks of the guard.
 WATCH = 100
-# Of the step that agents begin with.
+# Shortest step after alarms, relative to the step that agents begin with.
 SHORTEST = 1 / 8
 FLOOR = 1e-10  # residuals below may be rounding
-# About M/low where agents have similar samples.
+# Typical M/low of agents with similar samples.
 ALIKE = 4.0
 
 TYPICAL = Iterations(
@@ -251,7 +251,7 @@ class ProximalTracking(Method[TrackingState]):
         """From the mixed V to the next X and Y, and the tracker's share of the new gradient."""
         X = polar(state.V)
         far = (self._M / self._d) * norm(polar(state.Z) - X)
-        # Of Z, a step further than Y.
+        # It is the residual at Z, which is a step further than Y.
         residual = 2 * np.maximum(state.moved / self._unit, far / self._low)
         is_anew = inner(state.Y - X, X - state.X) > 0
         t = np.where(is_anew, 1.0, (1 + np.sqrt(1 + 4 * state.t**2)) / 2)

@@ -20,7 +20,7 @@ from thanos_peer.block import Matrix
 # A residual above this deserves a warning wherever X* is used.
 TARGET = 1e-10
 _GOAL = 1e-12  # what the solver works towards
-# In units of 1/L, where L is of f or of g.
+# Steps to try, in units of 1/L: L is the Lipschitz constant of f's gradient or of g, whichever is larger.
 _STEPS = (1.0, 0.5, 0.2, 0.05)
 _INNER, _INNER_FINAL = 5, 2000
 
@@ -98,7 +98,7 @@ def _solve_with_step(
         for iterations, taken in islice(path, max_iterations):
             X, Z, multiplier = taken
             moved = float(norm(Z - X)) / fraction
-            # Also NaN: this step is too long.
+            # The step is too long; `not <` is true of NaN, too.
             if not moved < 1e6:
                 return Reference(X0, np.inf, iterations)
             if moved < _GOAL and infeasibility(X) < _GOAL:

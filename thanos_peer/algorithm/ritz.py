@@ -7,7 +7,7 @@ import numpy as np
 from thanos_peer.algorithm.stiefel import polar, sym
 from thanos_peer.block import Matrix
 
-# Eigenvalues that close, relative to the largest, count as equal.
+# Eigenvalues that are closer than this, relative to the largest, count as equal.
 TIE = 1e-10
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from thanos_peer.algorithm.stiefel import inner
 from thanos_peer.block import Matrix
 
-# Below it X - prox(X) has hardly a digit left.
+# Smallest sigma: below it X - prox(X) has hardly a digit left.
 SMALLEST_SIGMA = 1e-8
 
 

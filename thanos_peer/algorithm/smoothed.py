@@ -9,7 +9,7 @@ from thanos_peer.algorithm.regularizers import Regularizer, Zero, envelope_gradi
 from thanos_peer.algorithm.stiefel import norm, proj
 from thanos_peer.block import Matrix
 
-# In units of 1 / (the largest Lipschitz constant of an agent's gradient).
+# Step of the smoothed methods, in units of 1 / (the largest Lipschitz constant of an agent's gradient).
 STEP = 0.25
 
 

@@ -12,9 +12,9 @@ from thanos_peer.algorithm.stiefel import infeasibility, polar
 from thanos_peer.algorithm.traits import Expected, Outlook, Traits
 from thanos_peer.block import Matrix
 
-# What the first number of a solving word says while it is not the last.
+# First number of a solving word that is not the last one.
 GOES_ON = 0.0
-# What is not even that near to the manifold has not converged, whatever its residual.
+# A point further from the manifold than this has not converged, whatever its residual.
 NEAR = 0.1
 
 

@@ -68,7 +68,7 @@ def orthonormal_basis(Y: Matrix) -> Matrix:
 def random_point(n: int, p: int, rng: np.random.Generator) -> Matrix:
     """A uniformly random point of the manifold, (n, p)."""
     Q, R = np.linalg.qr(rng.standard_normal((n, p)))
-    # QR is unique once diag(R) > 0.
+    # The QR decomposition is unique once diag(R) > 0.
     return Q * np.where(np.diag(R) < 0, -1.0, 1.0)
 
 
@@ -88,7 +88,7 @@ def rotation_distance(X: Matrix, Y: Matrix) -> float:
 def signed_permutation_distance(X: Matrix, Y: Matrix) -> float:
     """The least ||XQ - Y||_F over signed permutations Q: what l1 and f cannot tell apart."""
     overlap = X.T @ Y
-    # Column j of Y is met by column column_for[j] of X.
+    # Column column_for[j] of X goes with column j of Y.
     column_for = best_assignment(np.abs(overlap).T)
     signs = np.where(overlap[column_for, np.arange(Y.shape[1])] < 0, -1.0, 1.0)
     return float(norm(X[:, column_for] * signs - Y))

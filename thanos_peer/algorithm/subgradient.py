@@ -24,9 +24,9 @@ from thanos_peer.algorithm.regularizers import Regularizer, envelope_gradient
 from thanos_peer.algorithm.stiefel import norm, polar, proj
 from thanos_peer.block import Matrix
 
-# In units of sqrt(p) / (a bound on an agent's mean gradient).
+# b, in units of sqrt(p) / (a bound on an agent's mean gradient).
 STEP = 0.5
-# S: a power of two, so that dividing by it is exact.
+# s: a power of two, so that dividing by it is exact.
 NEARBY = 2.0**-26
 
 

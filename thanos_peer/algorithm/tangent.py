@@ -22,7 +22,7 @@ _EPS = float(np.finfo(np.float64).eps)
 _NEWTON_STEPS = 60
 _MULTIPLIER_STEPS = 500
 _HALVINGS = 12
-# Columns; above, conjugate gradients solve Newton's equations.
+# Columns up to which Newton's equations are solved directly; above, by conjugate gradients.
 _DENSE_UP_TO = 8
 # Largest ||phi|| ever accepted: Z'Z = I + 2 phi + (Z - Y)'(Z - Y) must stay invertible.
 _WIDEST = 0.1

@@ -7,7 +7,7 @@ from thanos_peer.algorithm.stiefel import identity, infeasibility, norm, polar, 
 from thanos_peer.algorithm.tangent import conjugate_gradients
 from thanos_peer.block import Matrix
 
-# Entries of Z below this are zeros.
+# Entries of Z that are smaller than this are zeros.
 _DUST = 1e-13
 
 

@@ -19,11 +19,13 @@ def main() -> None:
         signal.signal(signal.SIGTERM, _end)
     for variable in _THREADS:
         os.environ.setdefault(variable, "1")
-    is_interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # and does not ignore it
+    # A process that ignores SIGINT goes on ignoring it.
+    is_interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_interruptible:
-        # While it loads, there is nothing to say.
+        # While the program loads, there is nothing to say: Ctrl-C just ends it.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from thanos_peer.cli.app import app  # noqa: PLC0415 - numpy reads the variables when it is loaded
+    # NumPy reads the variables when it is loaded, so this import comes after them.
+    from thanos_peer.cli.app import app  # noqa: PLC0415
 
     if is_interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -35,8 +37,9 @@ def _open_standard_files() -> None:
     for number in range(3):
         try:
             os.fstat(number)
-        except OSError:  # Python has none in its place
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003 - it takes the lowest number
+        except OSError:  # Python opens nothing in its place
+            # A new descriptor gets the lowest free number, which is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003
             name = ("stdin", "stdout", "stderr")[number]
             setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: PTH123, SIM115
 

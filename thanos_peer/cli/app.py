@@ -29,7 +29,7 @@ from thanos_peer.errors import ThanosPeerError
 
 EXIT_FILE = 3
 FILES_ERRORS = {errno.EMFILE, errno.ENFILE}
-# Of a write, which names no file.
+# Error codes of a write, whose errors name no file.
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
@@ -60,7 +60,8 @@ class _App(click.Group):
 
 
 class _Failure(click.ClickException):
-    exit_code: int  # type: ignore[misc]  # click has one per class, our errors one each
+    # Click has one exit code per class, our errors have one each.
+    exit_code: int  # type: ignore[misc]
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)

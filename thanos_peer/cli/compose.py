@@ -164,7 +164,7 @@ def _check_results(directory: Path, topology: Topology) -> None:
         try:
             digest = read_json(file, dict[str, Any]).get("digest")
         except (OSError, DamagedJSONError):
-            # The peer itself says what is wrong with it.
+            # The peer itself says what is wrong with the file.
             continue
         if digest != topology.digest:
             raise ConfigError(
@@ -243,7 +243,7 @@ def give_to(path: Path, owner: tuple[int, int]) -> None:
         ConfigError: Only root may give things away.
     """
     there = path.stat()
-    # Who asks for root has an engine that maps it to himself.
+    # A user who asks for root has an engine that maps root to this user.
     if owner in ((0, 0), (there.st_uid, there.st_gid)):
         return
     try:

@@ -8,9 +8,9 @@ from pathlib import Path
 from thanos_peer.deploy.enclosures import DIRECTORY, Enclosures
 from thanos_peer.errors import ConfigError
 
-# For whomever the peers run as, whatever the umask here.
+# Mode of files that the peers' user has to read, whatever the umask here.
 READABLE = 0o644
-OPEN_DIRECTORY = 0o755  # the same
+OPEN_DIRECTORY = 0o755  # the same for directories
 
 
 def new_directory(path: Path, *, is_replaced: bool) -> Path:

@@ -16,14 +16,14 @@ import numpy as np
 from thanos_peer.cli.start import start_command
 from thanos_peer.launch.fork_server import LONGEST, READY
 
-# By a peer, where it needs it or if it is there.
+# Modules that a peer loads late: where it needs them, or if they are installed.
 LOADED_LATE = ("ctypes", "encodings.ascii", "uvloop")
 IN, OUT, ERR = range(3)
 
 
 @click.command("fork-server", hidden=True)
 @click.argument("channel", type=int)
-# For the commands of peers, which are longer than that of this process.
+# Room for the command line of a peer, which is longer than that of this process.
 @click.argument("room")
 @click.pass_context
 def fork_server_command(context: click.Context, channel: int, room: str) -> None:  # noqa: ARG001
@@ -37,7 +37,7 @@ def fork_server_command(context: click.Context, channel: int, room: str) -> None
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     gc.collect()
-    # What is here lives as long as any peer: looking at it would only make copies of its pages.
+    # What is here lives as long as any peer: collecting garbage in it would only copy its pages.
     gc.freeze()
     with launcher:
         arguments = None if _has_threads() else fork_when_asked(launcher)
@@ -56,7 +56,7 @@ def _has_threads() -> bool:
 
 def fork_when_asked(launcher: socket.socket) -> list[str] | None:
     """Serve the launcher; returns None when it is gone, and in every peer that is forked its arguments."""
-    # It was killed before it had read all.
+    # The launcher may have been killed before it has read all.
     with contextlib.suppress(ConnectionError):
         launcher.send(READY)
         while True:
@@ -86,7 +86,7 @@ def _fork_orphan() -> int | None:
             return _leave_orphan(writer)
         if between is not None:
             os.waitpid(between, 0)
-        # What there is to be read has been written.
+        # By now all that is to be read has been written.
         os.set_blocking(reader, False)
         with contextlib.suppress(BlockingIOError):
             return int(os.read(reader, LONGEST))
@@ -113,7 +113,7 @@ def _fork() -> int | None:
     try:
         return os.fork()
     except OSError:
-        # The launcher's own try shall say why.
+        # The launcher tries it itself, and its error says why.
         return None
 
 
@@ -124,18 +124,20 @@ def _become_peer(arguments: Sequence[str], stdin: int, log: int) -> None:
         os.dup2(file, standard)
     os.close(stdin)
     os.close(log)
-    np.random.seed()  # noqa: NPY002 - a user's code may use it, and all peers would draw the same
+    # The user's code may draw from it, and all peers would draw the same numbers.
+    np.random.seed()  # noqa: NPY002
     sys.argv = ["thanos-peer", "start", *arguments]
     _show_as(sys.argv)
 
 
 def _show_as(words: Sequence[str]) -> None:
     """Have `ps` show a command, as far as there is room for it where this process has its own."""
-    import ctypes  # noqa: PLC0415 - not every Python has it, but every launcher of this process
+    # Not every Python has ctypes, but that of every launcher of this process has it.
+    import ctypes  # noqa: PLC0415
 
-    with contextlib.suppress(OSError, ValueError, IndexError):  # then it shows another
+    with contextlib.suppress(OSError, ValueError, IndexError):  # ps shows another command then
         fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
-        # Where the command stands: arg_start and arg_end.
+        # arg_start and arg_end: where the command stands in memory.
         start, end = int(fields[45]), int(fields[46])
         if 0 < start < end:
             shown = b"\0".join(map(os.fsencode, words))[: end - start - 1]

@@ -19,7 +19,7 @@ from thanos_peer.topology import load
 )
 @click.option(
     "--directory",
-    type=Word(r"(?![~-]).+", "a path from the home directory there, or from /"),  # no shell there expands a ~
+    type=Word(r"(?![~-]).+", "a path from the home directory there, or from /"),  # no shell expands ~ there
     default="thanos-peer",
     show_default=True,
     help="Where things go on each host, from the home directory there.",

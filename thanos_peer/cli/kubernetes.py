@@ -60,9 +60,8 @@ def kubernetes_command(
     directory = new_directory(output or Path(f"{topology.name}.kubernetes"), is_replaced=force)
     keys = secrets_of(topology) if topology.content.unencrypted is None else {}
     moved, content = _moved(topology, keys, enclosures, directory / "topology.toml")
-    text = manifests(  # unless it is too large
-        moved, content, image=image, limits=limits, storage=storage, enclosures=enclosures
-    )
+    # Raises an error if they are too large.
+    text = manifests(moved, content, image=image, limits=limits, storage=storage, enclosures=enclosures)
     before = written_before(directory / "manifests.yaml")
     enclose(directory, enclosures)
     moved.file.write_text(content, encoding="utf-8")

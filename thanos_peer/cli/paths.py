@@ -4,5 +4,5 @@ from pathlib import Path
 
 import click
 
-# Its reader says what is wrong with it, in one line.
+# Not checked to be readable: the code that reads a path says in one line what is wrong with it.
 PATH = click.Path(path_type=Path, readable=False)

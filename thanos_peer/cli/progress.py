@@ -13,10 +13,10 @@ from thanos_peer.block import AgentId
 from thanos_peer.simulate import Row
 
 QUIET_SECONDS = 5.0
-# Between two looks at a phase, on a terminal.
+# Seconds between two looks at a phase, on a terminal.
 PHASE_SECONDS = 0.2
 BAR, SHORT_BAR = 16, 4  # columns
-# Columns of a terminal that has room for a whole line with the longer bar.
+# Columns from which a terminal has room for a whole line with the longer bar.
 WIDE = 140
 
 

@@ -30,13 +30,13 @@ from thanos_peer.topology import Topology, load
 
 # Seconds between two looks at the peers.
 LOOK = 0.1
-# And between two questions to one of them.
+# Seconds between two questions to a peer about its phase.
 LOOK_AT_PHASE = 1.0
 # Seconds that peers get after Ctrl-C to finish their round and write: disks may be slow.
 GRACE = 60.0
-# And between two lines that say for whom.
+# Seconds between two lines that name the peers that are waited for.
 SAY_AGAIN = 5.0
-MOST_NAMED = 8  # peers in such a line
+MOST_NAMED = 8  # peers in one such line
 DIFFERENT_BITS = 7
 
 
@@ -103,7 +103,7 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
         is_running, looked_at, first_seen = True, began, None
         while is_running:
             time.sleep(LOOK)
-            # Looked at before the last snapshots are read.
+            # Looked at first, so that the last snapshots are read after all peers have ended.
             is_running = cluster.is_running
             if time.monotonic() - looked_at > LOOK_AT_PHASE and not launch.quiet:
                 looked_at = time.monotonic()
@@ -131,7 +131,8 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
         _say_how_to_go_on(cluster)
     reference = launch.reference(outcome)
     last = measure(outcome, launch.instance, reference)
-    if outcome.is_done and (row is None or last.round > row.round):  # not of different rounds
+    # After an interrupt the peers may have ended in different rounds: there is no row for that.
+    if outcome.is_done and (row is None or last.round > row.round):
         directory.append(last)
     return summarize(outcome, launch.instance, last, seconds=seconds, reference=reference)
 
@@ -257,7 +258,7 @@ def verify_command(
     interrupt.listen()
     with RunDirectory(out, topology, engine="network") as directory:
         directory.write_summary(run_network(launch, directory, interrupt))
-    # What follows does not look whether it is asked to end.
+    # The comparison below does not look whether it is asked to end.
     interrupt.stop_listening()
     if interrupt.is_asked:
         sys.exit(interrupt.exit_code)

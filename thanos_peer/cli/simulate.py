@@ -22,7 +22,7 @@ from thanos_peer.storage.summary import summarize
 from thanos_peer.topology import load
 
 ENGINES: dict[str, Callable[[Instance], Network]] = {"agents": AgentNetwork, "stacked": StackedNetwork}
-# Agents; below, agent by agent is quick enough.
+# Number of agents from which they are stacked; below, agent by agent is quick enough.
 STACKED_FROM = 65
 
 
@@ -60,7 +60,7 @@ class Interrupt:
     def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if self.is_asked:
             words = f"interrupted again, ending at once; what there is lies in {self._directory}/"
-            # The reader is gone, or a line is being written.
+            # The reader may be gone, or another line is just being written.
             with contextlib.suppress(OSError, RuntimeError):
                 click.echo(words, err=True)
             sys.exit(128 + number)
@@ -129,7 +129,7 @@ def simulate_command(
             prepared, solved = time.monotonic(), None
             if reference and not network.is_preparing:
                 solved = instance.divided_by(network.overall).solve_reference()
-            # That is no part of the run.
+            # Finding the reference is no part of the run.
             began += time.monotonic() - prepared
             shown = 0
             for row in run(

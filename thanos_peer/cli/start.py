@@ -70,7 +70,7 @@ ALLOW_CODE = click.option(
     help="Let the topology file name classes of this Python module, or of this file.py; give it again for more.",
 )
 
-# No variable: what is allowed on this host is not allowed elsewhere by that.
+# No environment variable sets it: code that is allowed on this host is not thereby allowed elsewhere.
 LET_PEERS_RUN = click.option(
     "--allow-code",
     "allowed_code",

@@ -137,7 +137,8 @@ def new_topology_command(
     )
     name, title = name or f"{family}-{peers}", f"A network of {peers} peers: {family}."
     text = render(Draft(name=name, d=peers, edges=edges, title=title, samples=samples or 10 * peers, **draft))
-    parse(tomllib.loads(text), file=output or Path("the new topology"))  # never write what would be refused
+    # A file that would be refused is never written.
+    parse(tomllib.loads(text), file=output or Path("the new topology"))
     if output is None:
         click.echo(text, nl=False)
         return
@@ -169,7 +170,7 @@ def check_command(file: Path, agent: int | None) -> None:
         click.echo(f"{label:24}{text}")
     is_whole = topology.problem.data.kind == "synthetic" or all(peer.data for peer in topology.peers)
     has_condition = METHODS[topology.method].has_parameters
-    if agent is None and is_whole and has_condition and not topology.problem.own_code():  # which is not run here
+    if agent is None and is_whole and has_condition and not topology.problem.own_code():  # not run here
         click.echo(f"{'Condition 1 asks for':24}{theory(topology)}")
 
 

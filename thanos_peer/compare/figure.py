@@ -12,7 +12,8 @@ from thanos_peer.compare.tables import Line, lines
 from thanos_peer.errors import ConfigError
 from thanos_peer.plots import LIGHT, picture
 
-FLOOR = 1e-16  # of the gap: below is rounding
+# Smallest gap that is drawn: below is rounding.
+FLOOR = 1e-16
 POINTS = 400  # of a curve
 LEGEND_COLUMNS = 4
 COLORS = (
@@ -104,7 +105,7 @@ def common_curves(places: Sequence[Matrix], gaps: Sequence[Matrix]) -> tuple[Mat
     Returns:
         The places, from where all curves have begun, and the gaps of each curve there.
     """
-    # A logarithm has no place for zero.
+    # A logarithmic axis has no place for zero.
     begin = max(min(place[place > 0], default=1.0) for place in places)
     end = max(place[-1] for place in places)
     at = np.unique(np.concatenate([np.geomspace(begin, max(begin, end), POINTS), [begin, end]]))

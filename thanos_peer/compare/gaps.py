@@ -12,7 +12,7 @@ from thanos_peer.compare.records import Record, Yardstick
 from thanos_peer.compare.trials import Trial
 
 GAPS = (1e-2, 1e-4, 1e-8)
-# A residual below is small; and so is a gap that is not a hundred times as large.
+# A residual up to this is small; and so is a gap up to FACTOR times the residual.
 STATIONARY = 1e-6
 FACTOR = 100.0
 BEST_POINT = "at the best stationary point"

@@ -27,7 +27,8 @@ def run_peers(trial: Trial, judge: Instance, out: Path, on_round: OnRound) -> Re
     Raises:
         PeerFailedError: A peer has ended with an error.
     """
-    shutil.rmtree(out, ignore_errors=True)  # of a comparison that was killed
+    # A comparison that was killed may have left it.
+    shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     try:
         return _run_peers(trial, judge, out, on_round)
@@ -43,7 +44,7 @@ def _run_peers(trial: Trial, judge: Instance, out: Path, on_round: OnRound) -> R
         is_running = True
         while is_running:
             time.sleep(LOOK)
-            # Looked at before the last snapshots are read.
+            # Looked at first, so that the last snapshots are read after all peers have ended.
             is_running = cluster.is_running
             for snapshot in cluster.snapshots():
                 trace.note(snapshot.k, snapshot.X.mean(axis=0), time.monotonic() - began)

@@ -21,7 +21,7 @@ from thanos_peer.storage.summary import FEASIBLE, summarize
 
 CENTRAL_ITERATIONS = 3000
 CENTRAL_TOLERANCE = 1e-10  # of the certified residual
-# Iterations: a certificate takes longer than most of them.
+# Iterations between two certificates: most iterations take less time than a certificate.
 LOOK_EVERY = 20
 
 ALL_BUT_ZERO = 1e-8  # beside columns of length 1
@@ -78,7 +78,7 @@ def attempt(run: Callable[[], Record], digest: str) -> Record:
         is_divergence = error.exit_code == DivergenceError.exit_code
         return Record(digest, DIVERGED if is_divergence else ERROR, str(error))
     except np.linalg.LinAlgError as error:
-        # Of numbers that are not finite any more.
+        # The error is about numbers that are not finite any more.
         return Record(digest, DIVERGED, str(error))
 
 

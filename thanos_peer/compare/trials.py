@@ -15,7 +15,7 @@ from thanos_peer.errors import ConfigError, TopologyError
 from thanos_peer.topology import Topology, load
 
 Settings: TypeAlias = Mapping[str, Any]
-# So a file with it says what the problem and the start are.
+# A file loaded with this method says what the problem and the start are.
 JUDGE = GENERAL
 
 
@@ -181,7 +181,7 @@ def _has_setting(method: str, key: str, *, is_central: bool) -> bool:
         return True
     if is_central:
         return False
-    # "auto" has the settings of both that it may be.
+    # "auto" has the settings of both methods that it may choose.
     known = traits_of(method)
     return name not in SETTINGS or name in known.settings
 

@@ -162,7 +162,8 @@ def _common(choices: Choices) -> dict[str, Any]:
             "test": ["CMD", *HEALTH],
             "interval": "5s",
             "timeout": "5s",
-            # A swarm ends unhealthy containers, and the norm of a large matrix takes many minutes.
+            # So many retries because a swarm ends unhealthy containers, and the norm of a large matrix takes many
+            # minutes.
             "retries": 720,
             # A peer that reads its data does not answer yet, and files may be large.
             "start_period": "24h",
@@ -185,7 +186,7 @@ def _swarm_only(choices: Choices) -> dict[str, Any]:
     limits = {"cpus": f"{choices.limits.cpus:g}", "memory": f"{choices.limits.memory}M"}
     return {
         "deploy": {
-            # A name is the address of a peer, not of a balancer before it.
+            # The name must be the address of the peer, not of a load balancer before it.
             "endpoint_mode": "dnsrr",
             "restart_policy": {
                 "condition": "on-failure",

@@ -22,9 +22,9 @@ IMAGE_USER = 10001  # the image's own
 PORT = 17000
 TOPOLOGY = "/network/topology.toml"
 HEALTH = ("python", "-m", "thanos_peer.peer.health")
-# Of the Gram matrix, or of the samples: while it is made, moved and scaled, and its norm is found.
+# Copies of the Gram matrix, or of the samples, while it is made, moved and scaled, and its norm is found.
 COPIES = 8
-# MiB: Python, numpy and ZeroMQ take 40; 32 MiB of blocks are kept, and written, and repeated.
+# MiB: Python, numpy and ZeroMQ take 40; and 32 MiB of blocks are kept, written, and repeated.
 LEAST_MEMORY = 192
 
 
@@ -82,7 +82,7 @@ def memory_of(topology: Topology) -> int:
     """
     problem, data = topology.problem, topology.problem.data
     numbers, overhead = 64 * problem.n * problem.p * (2 + max(map(len, topology.graph.neighbors))), 0
-    # Every peer makes all of it, and an SVD.
+    # Every peer makes all samples, and their SVD.
     if data.kind == "synthetic":
         numbers += 4 * problem.n * data.samples + 2 * min(problem.n, data.samples) ** 2
     else:

@@ -7,7 +7,7 @@ from thanos_peer.errors import ConfigError
 from thanos_peer.own_code import allowed_code
 from thanos_peer.topology import Topology
 
-# Beside the topology file of a container.
+# Directory of these files, beside the topology file of a container.
 DIRECTORY = "files"
 
 

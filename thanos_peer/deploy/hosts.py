@@ -23,7 +23,7 @@ STEPS = {
     "status": "ask how it is getting on",
     "fetch": "fetch what came out, when it is done",
 }
-# Means the same to all who read a path.
+# A path of these characters alone means the same to all programs that read one.
 PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 
 
@@ -183,7 +183,7 @@ def _run(topology: Topology, enclosures: Enclosures, host: Host, directory: Pure
             yield f"# only its own host knows where the data of peer {peer.id} is; there, in {directory}:"
             yield f"#   {start} --data FILE"
             continue
-        # So that no shell keeps ssh waiting.
+        # The command is detached, so that no shell keeps ssh waiting.
         detached = f"{{ nohup {start} >> {peer.id}.log 2>&1 < /dev/null & }}"
         yield f"ssh -n {quote(host.name)} {quote(f'cd {quote(str(directory))} && {detached}')}"
 

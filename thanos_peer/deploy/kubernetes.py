@@ -22,10 +22,11 @@ from thanos_peer.errors import ConfigError
 from thanos_peer.topology import Topology
 from thanos_peer.transport.keys import KeyPair
 
-LARGEST_CONFIG = 1_000_000  # bytes: a ConfigMap holds a MiB
+# Bytes: a ConfigMap holds at most a MiB.
+LARGEST_CONFIG = 1_000_000
 LONGEST_NAME = 40
 MARK = 8  # hexadecimal digits
-# What a node must have left for a peer, unless the peer may use less.
+# CPUs that a node must have left for a peer, unless the peer may use less.
 LEAST_CPUS = 0.1
 KEY = "/key/secret"
 TAKE_KEY = f'umask 077 && cp "/keys/$HOSTNAME.secret" {KEY}'

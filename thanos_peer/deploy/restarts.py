@@ -5,7 +5,7 @@ containers cannot tell the two apart by the exit code, so they get a number that
 """
 
 MOST_RESTARTS = 50
-# Where an engine counts per time; else until the user starts the peer by hand.
+# Window in which an engine counts restarts. An engine without one counts all until the user starts the peer.
 RESTART_WINDOW = "6h"
-# Exit codes that a restart does not change, for engines that look at them.
+# Exit codes of errors that a restart does not mend, for engines that look at exit codes.
 LASTING = "2 3 4 5 8"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|<<")
-# No break but \n, nothing that a parser refuses, and one \n at the end.
+# Texts without line breaks but \n, without anything that a parser refuses, and with one \n at the end.
 IN_A_BLOCK = re.compile(
     r"[\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]*[^\n]\n"
 )
@@ -80,7 +80,7 @@ def _text(text: str, start: str, indent: str) -> Iterator[str]:
     if not IN_A_BLOCK.fullmatch(text):
         yield f"{start} {_quote(text)}"
         return
-    # Else the first line says how far all are indented.
+    # Without the 2, the indentation of the first line would be taken for that of all lines.
     yield f"{start} |{'2' if text[0].isspace() else ''}"
     yield from (f"{indent}{line}" if line else "" for line in text[:-1].split("\n"))
 

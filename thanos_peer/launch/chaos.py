@@ -21,23 +21,24 @@ from thanos_peer.launch.proxy import Proxies
 
 # Seconds between two looks at the peers.
 LOOK = 0.02
-# Seconds without anything new after which the run is given up,.
+# Seconds without anything new after which the run is given up.
 STUCK = 120.0
-# While a peer does not say where it is: it may be reading its data.
+# Seconds, in place of STUCK, while a peer does not say where it is: it may be reading its data.
 LOADING = 3600.0
-# Seconds between two questions where the peers are, while there are no rounds to be seen.
+# Seconds between two questions to the peers where they are, while there are no rounds to be seen.
 ASK = 5.0
 # Seconds to wait for a peer to be in the middle of saving.
 CATCH_SAVING = 3.0
-# That each connection may bring meanwhile, in so many seconds.
+# While a fault waits for that, each connection may bring PIECES pieces in PACE seconds.
 PIECES, PACE = 5, 0.1
-# Rounds before a fault in which the peers are asked where they are at each look,.
+# Rounds before a fault in which the peers are asked at each look where they are.
 NEAR = 200
-# And seconds between two questions before that.
+# Seconds between two such questions while a fault is further away.
 ASK_FAR = 0.5
-ROUNDS_A_PIECE = 2  # at the most
+# Rounds that one piece can bring the run further, at the most.
+ROUNDS_A_PIECE = 2
 
-# What happens to what is sent to a peer.
+# How each of these faults worsens the connections to a peer.
 _WORSE: Final[Mapping[str, Mapping[str, float]]] = {
     "delay": {"delay": 0.02},
     "lose-bytes": {"loss": 0.1},
@@ -110,11 +111,11 @@ class Chaos:
         self._began = time.monotonic()
         self._left = list(faults)
         self._reached = -1
-        # When the peers were asked where they are.
+        # When the peers were last asked where they are.
         self._asked = 0.0
         self._stall = StallDetector(cluster.whereabouts)
         self._thaw: dict[AgentId, float] = {}
-        # When, on the clock of the files.
+        # When each peer was restarted, by the clock of its files.
         self._restarted: dict[AgentId, float] = {}
         self.struck: Counter[str] = Counter()
         self.kills = self.kills_saving = 0
@@ -221,7 +222,7 @@ class Chaos:
         until, looked = time.monotonic() + CATCH_SAVING, 0.0
         while time.monotonic() < until and not self._cluster.has_ended(victim):
             if self._is_saving(victim):
-                # So that it cannot finish before it is killed.
+                # It is stopped first, so that it cannot finish before it is killed.
                 self._cluster.send_signal(victim, signal.SIGSTOP)
                 time.sleep(0.01)
                 if self._is_saving(victim):

@@ -26,14 +26,14 @@ from thanos_peer.loadings.result import Result, load_result
 from thanos_peer.topology import Topology
 from thanos_peer.topology.data import samples_of
 
-# What is nearer to orthonormal columns than this may be certified.
+# A point nearer to orthonormal columns than this may be certified.
 FEASIBLE = 1e-9
-# How far apart, relatively, two ways to compute the same number may be.
+# Largest relative difference between two ways to compute the same number.
 EXACT = 1e-7
 ROUNDING = 1e-12  # residuals below are not compared
-# How much larger than claimed a residual may be: both are found by iterations.
+# Factor by which a residual may be larger than claimed: both are found by iterations.
 LOOSE = 1.01
-# Components that are worth less are rounding.
+# Components that are worth a smaller share than this are rounding.
 NEGLIGIBLE = 1e-8
 JUDGED = ("l1", "l21", "group-l21", "none")
 

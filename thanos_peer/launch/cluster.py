@@ -32,10 +32,10 @@ from thanos_peer.transport.keys import (
     write_secrets,
 )
 
-# Of a failed peer's log, shown to the user.
+# Lines of a failed peer's log that are shown to the user.
 LAST_LINES = 5
 AT_ONCE = 0.2  # seconds
-# Below those of outgoing connections, as most systems have it.
+# Ports that peers may get: below those that most systems give to outgoing connections.
 PORTS = range(10_000, 32_768)
 
 
@@ -66,7 +66,7 @@ def _keep(port: socket.socket) -> None:
 
     So it is for a minute or so (TIME_WAIT) after a connection that was ended first at this end.
     """
-    # Only now: before, it would have got a kept one.
+    # Only now: before it was bound, it could have got a port that is kept for another.
     port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     port.listen(1)
     with socket.create_connection(port.getsockname(), timeout=1.0) as there:

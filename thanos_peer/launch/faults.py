@@ -8,7 +8,7 @@ from typing import Final
 from thanos_peer.block import AgentId
 from thanos_peer.errors import ConfigError
 
-# What each kind does to its victims, for how long where that can be chosen.
+# What each kind does to its victims, and for how long where that can be chosen.
 _WORDS: Final[Mapping[str, str]] = {
     "kill": "kill -9 of {whom}",
     "storm": "kill -9 of {whom}, and twice more while it starts",
@@ -28,10 +28,11 @@ _WORDS: Final[Mapping[str, str]] = {
 }
 KINDS: Final = tuple(_WORDS)
 KILLS: Final = ("kill", "storm", "kill-saving")
-IN_THE_CLEAR_ONLY: Final = ("drop", "duplicate")  # encrypted messages cannot be told apart
-# Without keys, TCP's own sums are all that would find it.
+# Encrypted messages cannot be told apart.
+IN_THE_CLEAR_ONLY: Final = ("drop", "duplicate")
+# Without keys, TCP's own checksums are all that could find a lost byte.
 WITH_KEYS_ONLY: Final = ("lose-bytes",)
-# Rounds that a run may get further, besides the diameter, before it is seen where it is.
+# Rounds that a run may get further, besides the diameter, before the launcher sees where it is.
 SPARE = 6
 
 

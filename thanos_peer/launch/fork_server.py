@@ -22,18 +22,18 @@ from typing import IO, Final, TypeAlias
 from thanos_peer.durable import open_private
 
 READY: Final = b"ready"
-# Bytes of a request, or of an answer.
+# Bytes of a request, or of an answer, at most.
 LONGEST: Final = 2**16
 _PROGRAM: Final = (sys.executable, "-m", "thanos_peer")
 # Bytes of a peer's command that `ps` shows.
 _ROOM: Final = 2048
 _PAUSE: Final = 0.02  # seconds between two looks
-# Seconds that it may take to be ready, or to answer, on however busy a machine.
+# Seconds that the fork server may take to be ready, or to answer, on however busy a machine.
 _PATIENCE: Final = 120.0
-# Seconds in which it ends by itself, and says what was wrong.
+# Seconds in which the fork server ends by itself, and says what was wrong.
 _GRACE: Final = 5.0
 _PR_SET_CHILD_SUBREAPER: Final = 36
-# The exit code of a wrong setting, as that of a limit is.
+# Exit code if no process can be made: that of a wrong setting, as that of a limit is.
 _NO_PROCESS: Final = 3
 _LOST: Final = "the process that peers are forked from has ended, or does not answer, while it makes this one"
 Environment: TypeAlias = Mapping[str, str]
@@ -120,14 +120,15 @@ class ForkServer:
 
     def __init__(self, environment: Environment, *, forks: bool = True) -> None:
         self._environment = environment
-        self._pending: dict[PeerProcess, tuple[list[str], Path]] = {}  # with its arguments, and its log
+        # Peers that are asked for, each with its arguments and its log.
+        self._pending: dict[PeerProcess, tuple[list[str], Path]] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._is_ready, self._ready_until = False, time.monotonic() + _PATIENCE
         # A process that ignores SIGCHLD is not told the exit codes of its children.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if forks and _becomes_subreaper():
-            # Then each peer is tried as a new program.
+            # If this fails, each peer is started as a new program.
             with contextlib.suppress(OSError):
                 self._channel = self._open()
 
@@ -138,7 +139,8 @@ class ForkServer:
         with theirs:
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - our own command
-                    [*_PROGRAM, "fork-server", str(theirs.fileno()), " " * _ROOM],  # which that process overwrites
+                    # The spaces are room for the commands that `ps` is to show.
+                    [*_PROGRAM, "fork-server", str(theirs.fileno()), " " * _ROOM],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],

@@ -17,7 +17,7 @@ from typing import TypeAlias
 GREETING = 64
 LONG, COMMAND = 0x02, 0x04
 LARGEST_PIECE = 2**20  # bytes
-# Seconds between two looks whether a connection may go on.
+# Seconds between two looks at whether a connection may go on.
 LOOK = 0.005
 
 Reader: TypeAlias = asyncio.StreamReader

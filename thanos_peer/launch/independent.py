@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 Matrix: TypeAlias = NDArray[np.float64]
 Groups: TypeAlias = Sequence[Sequence[int]]
 
-# Of Newton's method, which rarely takes more than 20.
+# Steps of Newton's method, at most; it rarely takes more than 20.
 _STEPS = 300
 _HALVINGS = 40
 
@@ -161,7 +161,7 @@ class _Distance:
         """The gradient, (q,), and the Hessian, (q, q), where there is one; else one of its limits."""
         rest, V, share = self.left(y)
         flat = self.basis.reshape(-1, len(y))
-        # mu/||v||, where s does not take all.
+        # mu/||v||, where mu does not take all of v.
         bent = np.where(self.is_free & (share > 0), 1.0 - share, 0.0)
         units = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), np.finfo(np.float64).tiny)
         along = np.einsum("gk,gkq->gq", units, self.basis)

@@ -63,7 +63,7 @@ class Proxies:
     async def _close(self) -> None:
         for number in range(len(self.targets)):
             self._stop_listening(number)
-        # Until all tasks have begun: those know what they have to close.
+        # Let all tasks begin: only then they know what they have to close.
         await asyncio.sleep(0)
         tasks = list(self._tasks)
         for task in tasks:
@@ -137,7 +137,7 @@ class Proxies:
     async def _refuse(self, number: int, seconds: float) -> None:
         is_listening = self._stop_listening(number)
         self._close_all(number)
-        # Else it is refused already, until that is over.
+        # If nothing listens, another call refuses connections already, until it is over.
         if is_listening:
             await asyncio.sleep(seconds)
             self._listen(number)

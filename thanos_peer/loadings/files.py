@@ -29,7 +29,7 @@ from thanos_peer.loadings.findings import Findings
 from thanos_peer.samples import named
 from thanos_peer.samples.npy import load_arrays
 
-# No result of a sound run comes near; squares of larger ones may not be finite.
+# Largest entry: no result of a sound run comes near, and squares of larger ones may not be finite.
 LARGEST_NUMBER = 1e100
 
 

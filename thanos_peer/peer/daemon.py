@@ -271,7 +271,7 @@ class _Life:
             if agent.k > first:
                 _write_at_least_something(write, error)
             elif is_first and not agent.epoch:
-                # An error before the first round leaves nothing behind.
+                # An error before the first round leaves no files behind.
                 _forget(store, files)
             raise
         if not agent.is_done:
@@ -341,7 +341,7 @@ def _on_stdin(peer: Peer, signals: Signals) -> None:
 def _run_loop(main: Coroutine[None, None, None], signals: Signals) -> None:
     factory = None
     if importlib.util.find_spec("uvloop") is not None:
-        import uvloop  # noqa: PLC0415 - an extra, used where it is installed
+        import uvloop  # noqa: PLC0415 - an extra
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:

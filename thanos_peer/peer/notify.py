@@ -13,10 +13,10 @@ from thanos_peer.transport.links import Links
 
 log = logging.getLogger("thanos_peer")
 
-# Seconds to reach the neighbors: more than a link needs to come up where one listens.
+# Seconds to reach the neighbors: more than a link needs to come up where a neighbor listens.
 PATIENCE = 5.0
 PAUSE = 0.05
-# Seconds that the message gets to leave.
+# Seconds that ZeroMQ gets to send the message.
 LINGER = 2.0
 
 
@@ -36,7 +36,7 @@ async def notify_neighbors(
             credentials=credentials,
         )
     except ConfigError as error:
-        # It is logged on this host at least.
+        # The log of this host says it at least.
         log.warning("neighbors could not be told: %s", error)
         return
     until = time.monotonic() + PATIENCE

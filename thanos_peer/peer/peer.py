@@ -46,7 +46,7 @@ from thanos_peer.transport.links import Links, unresolved_host
 
 log = logging.getLogger("thanos_peer")
 
-# Seconds that the last messages get to leave: more than between two tries to connect.
+# Seconds that ZeroMQ gets to send the last messages: more than between two tries to connect.
 LINGER = 3.0
 LEVELS = {"info": logging.INFO, "warning": logging.WARNING}
 
@@ -81,11 +81,11 @@ class Peer:
         self.session = Session(agent, terms_of(topology), self._addresses, options, time.monotonic())
         self._codecs: dict[int, Codec] = {}
         self._frames: list[bytes] = []  # arrived, but not decoded yet
-        self._arrivals: list[float] = []  # when each of them did
-        # And whose key it came with, if there are keys.
+        self._arrivals: list[float] = []  # when each of them arrived
+        # The peer whose key each of them came with; None if there are no keys.
         self._keys: list[AgentId | None] = []
         self._first_step: tuple[int, float] | None = None
-        # Seconds that had been used by then.
+        # CPU seconds that had been used at the first step.
         self._cpu = 0.0
         self._background: set[asyncio.Task[None]] = set()
         self._links: Links
@@ -127,7 +127,7 @@ class Peer:
             on_link=self._on_link,
             credentials=self._credentials,
         )
-        # Now that ZeroMQ's thread is there, which is to have short ones.
+        # Only now that ZeroMQ's thread has started, which is to keep short turns.
         lengthen_turns()
         self._loop.set_exception_handler(self._on_unforeseen)
         try:
@@ -204,7 +204,7 @@ class Peer:
             for output in outputs:
                 self._perform_by_type[type(output)](output)
         except ThanosPeerError as error:
-            # Its end was to follow: the session does not say it again.
+            # The output that ends the peer was still to follow, and the session does not give it again.
             if self.session.talk.stage is Stage.ENDED:
                 self._finish(Finished(error))
                 return
@@ -248,7 +248,7 @@ class Peer:
     async def _save_beside(self, store: CheckpointStore, memory: Memory) -> None:
         try:
             await self._loop.run_in_executor(None, store.save, memory)
-            # So all peers have begun this epoch.
+            # A checkpoint of so late a round means that all peers have begun this epoch.
             if memory.epoch and memory.k > self._topology.graph.diameter:
                 store.forget_epochs_before(memory.epoch)
         except ThanosPeerError as error:

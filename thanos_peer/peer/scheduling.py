@@ -13,7 +13,8 @@ import sys
 from typing import Final
 
 TURN: Final = 20_000_000  # nanoseconds
-_SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274, "riscv64": 274}  # the number of the system call
+# Numbers of the system call sched_setattr.
+_SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274, "riscv64": 274}
 _ATTRIBUTES: Final = struct.Struct("=IIQiIQQQII")  # Linux's struct sched_attr
 
 
@@ -28,7 +29,8 @@ def prefer_long_turns() -> None:
 def lengthen_turns() -> None:
     """Longer turns for this thread, and those that it starts from now on; Linux before 6.12 takes no notice."""
     number = _SCHED_SETATTR.get(platform.machine())
-    if number is None or not hasattr(os, "SCHED_BATCH") or sys.maxsize < 2**32:  # there the numbers are others
+    # 32-bit systems have other numbers.
+    if number is None or not hasattr(os, "SCHED_BATCH") or sys.maxsize < 2**32:
         return
     with contextlib.suppress(OSError, ImportError):  # not every Python has ctypes
         import ctypes  # noqa: PLC0415

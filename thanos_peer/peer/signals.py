@@ -33,7 +33,7 @@ class Signals:
 
     def _end_with(self, pipe: int) -> None:
         ends = select.poll()
-        # For that alone, which is always told.
+        # No events: the end of the pipe is reported in any case.
         ends.register(pipe, 0)
         while not self._listens.is_set():
             if ends.poll(LOOK_MS):
@@ -56,7 +56,7 @@ class Signals:
 
     def wait(self) -> None:
         """Until there has been one, or comes one."""
-        # First: one that comes now stays for sigwait.
+        # Blocked first, so that a signal that comes now stays for sigwait.
         signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
         if not self.heard:
             self.heard.append(signal.sigwait(NUMBERS))

@@ -40,15 +40,15 @@ from thanos_peer.transport.links import is_taken
 
 log = logging.getLogger("thanos_peer")
 
-# Connections per callback: requests without end do not stop the rounds.
+# Connections per callback, so that endless requests do not stop the rounds.
 MOST_AT_ONCE = 4
 MOST_ANSWERS = 8
 PATIENCE = 2.0  # seconds that an answer may take
-# Seconds until the next one is let in, after one too many.
+# Seconds until the next connection is let in, after one too many.
 PAUSE = 0.1
 ASKED_AT_ONCE = 32
 LONGEST_PROBLEM = 200  # characters
-# Of the process at the other end: its id, its user, its group.
+# The process at the other end: its id, its user, its group.
 _CREDENTIALS = struct.Struct("=iII")
 
 

@@ -131,7 +131,7 @@ class Mixing:
     def advance(self, r: int, state: Any, blocks: Sequence[Block]) -> tuple[Any, bool]:
         """One round of the method."""
         heard = Heard(self._weights, blocks)
-        # Caught by the check, with a name and a round.
+        # The check below reports an overflow, with a name and a round.
         with np.errstate(over="ignore", invalid="ignore"):
             is_calm = self.tolerance > 0 and bool(self.method.residual(r, state, heard) <= self.tolerance)
             following = self._step(r, state, heard)
@@ -142,7 +142,7 @@ class Mixing:
         try:
             return self.method.step(r, state, heard)
         except np.linalg.LinAlgError as error:
-            # Of numbers that are not finite any more.
+            # The error is about numbers that are not finite any more.
             sent = self.method.send(state)
             raise divergence(self._agent, self._began + r + 1, sent, float(sent.eta), self.advice) from error
 

@@ -177,7 +177,7 @@ class Phase(Protocol):
         """Take the way of its kind, with this phase of all agents."""
 
 
-# Of blocks that may be asked for again.
+# Bytes of blocks that are kept, as neighbors may ask for them again.
 KEPT_BYTES = 32 * 2**20
 FEWEST_KEPT = 4  # however large the blocks
 

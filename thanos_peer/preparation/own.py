@@ -33,7 +33,7 @@ class Own:
     def __init__(self, topology: Topology, agent: AgentId, data: Moments | Objective) -> None:
         self.topology, self.agent, self.data = topology, agent, data
         self.d, self.shape = topology.d, (topology.problem.n, topology.problem.p)
-        # The last f_i, and what it was made with.
+        # The last f_i that was made, and what it was made from.
         self._made: tuple[list[bytes], Objective] | None = None
 
     @property
@@ -80,7 +80,7 @@ class Own:
         center, unit = applied(self.topology, found)
         if found.overall is not None:
             unit = float(found.overall) * (np.ones(self.shape[0]) if unit is None else unit)
-        # Found where the first numbers are not finite.
+        # An overflow is found when the first numbers are not finite.
         with np.errstate(over="ignore", invalid="ignore"):
             spread = moments.about(center, unit)
         return SparsePCA(spread.A, spread.gram)
@@ -103,7 +103,7 @@ class Own:
 
     def moments(self) -> Moments:
         """What its file amounts to."""
-        assert isinstance(self.data, Moments)  # noqa: S101 - these phases are there for files only
+        assert isinstance(self.data, Moments)  # noqa: S101 - only files have these phases
         return self.data
 
     def divided(self, found: Found, square: Matrix) -> Found:

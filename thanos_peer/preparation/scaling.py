@@ -16,12 +16,12 @@ from thanos_peer.rules import needs_size
 from thanos_peer.samples import name_of
 from thanos_peer.topology.sections import DestinyStart, FileData, LeadingStart
 
-# Of its mean: no agent knows a constant any better.
+# A spread up to this share of the mean counts as none: no agent knows a constant any better.
 NO_SPREAD = 16 * float(np.finfo(np.float64).eps)
 
-# Of samples: below it every whole number is a double.
+# Largest number of samples: every whole number below is a double.
 LARGEST_COUNT = 2.0**53
-# Of ||A||_F^2: squares of gradients must be finite.
+# Largest ||A||_F^2: squares of gradients must be finite.
 LARGEST = 1e150
 
 

@@ -23,7 +23,7 @@ from thanos_peer.samples import Moments
 from thanos_peer.topology import Topology
 from thanos_peer.topology.sections import LeadingStart
 
-# Numbers that follow from their sum and their sum of squares.
+# So many samples, or fewer, follow from their sum and their sum of squares.
 MOST_GIVEN_AWAY = 2
 
 SCALED = 'problem.data.overall = "auto" for files, or take method = "auto", which cannot diverge'
@@ -126,7 +126,7 @@ class Share:
         topology = self._topology
         size, start = self.own.in_units(found, found.size), self.own.start(found)
         f = self.own.objective(found)
-        # What the verdict needs shall fail now, or not at all.
+        # Code that the verdict needs shall fail now, or not at all.
         if topology.problem.own_code():
             f.value(start)
             self._g.value(start)

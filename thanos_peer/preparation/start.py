@@ -14,7 +14,7 @@ from thanos_peer.preparation.own import Own, known
 from thanos_peer.rules import start_of
 from thanos_peer.topology.sections import DestinyStart, LeadingStart
 
-# Of the step that samples of norm 1 would allow a single agent.
+# Length of the step, relative to the one that samples of norm 1 would allow a single agent.
 CAREFUL = 1 / 8
 
 
@@ -85,7 +85,7 @@ class Start:
     def _prepare_subspace(self, found: Found) -> Setup:
         """Problem (1) without g, with rules and a measure of gradients that suit samples of this size."""
         size = self._own.in_units(found, found.size) or 1.0
-        # Barzilai-Borwein steps wander where shares are unequal.
+        # The step is constant, as Barzilai-Borwein steps wander where shares are unequal.
         step = ConstantStep(CAREFUL * self._own.d / size)
         return Setup(
             f=self._own.objective(found),

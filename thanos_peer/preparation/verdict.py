@@ -123,7 +123,7 @@ class Verdict:
         whole = regularizer_of(self._own.topology, mu=mu)
         size = self._size(found, answer, G, worth)
         residual = certificate(answer, G, whole, size, is_strict=answer is found.sparse).relative
-        # Which is told, too, and must not be called converged.
+        # The sparse answer is reported as well, and must not be called converged if it is off the manifold.
         if answer is not found.sparse:
             residual = max(residual, float(infeasibility(known(found.sparse))))
         found = replace(found, residual=np.asarray(residual))
@@ -143,7 +143,7 @@ class Verdict:
         if not self._own.is_pca:
             first = worth[self._own.shape[1] + 2 :].reshape(self._own.shape)
             return unit_of(float(norm(first)), G)
-        # No phase has found ||A||_2^2: as much of it as X captures.
+        # No phase has found ||A||_2^2: as much of it as X captures stands for it.
         if size is None:
             return float(np.linalg.eigvalsh(sym(-answer.T @ G))[-1])
         return size

@@ -51,7 +51,7 @@ class Conduct:
         self.latest = reason[:LONGEST_REASON]
         self.credit = min(BUDGET, self.credit + REFILL * (now - self.noted))
         self.noted = now
-        # On its way when the connection was closed.
+        # The message was on its way when the connection was closed.
         if now < self.until:
             return 0.0
         if self.credit >= 1.0:

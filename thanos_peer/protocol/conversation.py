@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 # Seconds between two epochs, at the least: each costs a checkpoint and a line at every peer.
 EPOCHS_APART = 2.0
-# That a neighbor's disk may lag behind; of large blocks fewer are kept in any case.
+# Rounds that a neighbor's disk may lag behind without a warning; of large blocks fewer are kept in any case.
 MANY_ROUNDS = 1000
-# Seconds between two lines about the same thing.
+# Seconds between two log lines about the same thing.
 NOTICES_APART = 10.0
 
 

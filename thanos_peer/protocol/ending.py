@@ -6,7 +6,7 @@ from thanos_peer.protocol.handshake import TELL_ITSELF, UNHEARD
 from thanos_peer.protocol.outputs import Disconnect, Finished, ResultReady
 from thanos_peer.protocol.stages import Stage
 
-# Seconds that it takes to be connected to oneself, at the most.
+# Seconds until a peer is connected to its own address, at the most.
 SURE = 1.0
 
 
@@ -24,7 +24,7 @@ class Ending:
         if self._talk.saving is None:
             self.after_last_save()
         elif not self._talk.saving.is_under_way:
-            # Else it is saved once more when that has ended.
+            # Otherwise it is saved when the checkpoint under way has ended.
             self._talk.save()
 
     def after_last_save(self) -> None:
@@ -67,7 +67,7 @@ class Ending:
             self._talk.log("info", leaving.describe(now))
         if leaving.is_time_to_ask(now):
             self._talk.say_hello(leaving.unsure(now), is_asking=True)
-        # Another life need not wait for them.
+        # Saved, so that another life of this peer need not wait for them.
         if self._done_saved < len(self._talk.agent.done) and not is_saving:
             self._done_saved = len(self._talk.agent.done)
             self._talk.save()

@@ -56,7 +56,8 @@ class Epochs:
         """Ask for blocks; those that have named the epoch that this peer has lost, for any block of that."""
         if (loss := self._talk.loss) is not None:
             hello = self._talk.handshake.hello(is_asking=True)
-            if loss.epoch != self._talk.agent.epoch:  # there it is in no round
+            # In the lost epoch this peer is in no round.
+            if loss.epoch != self._talk.agent.epoch:
                 hello = replace(hello, k=0, oldest=0, epoch=loss.epoch)
             self._talk.outputs.append(Send(tuple(loss.known_to), hello, loss.epoch))
             neighbors = [j for j in neighbors if j not in loss.known_to]
@@ -68,7 +69,7 @@ class Epochs:
         if not self._talk.options.restarts_tracking:
             self._ending.fail(loss.error)
         elif self.may_begin(loss.epoch + 1):
-            # If not, it is asked for again.
+            # If it may not begin one yet, it asks for the block again later.
             X = block.X if block.kind == PAIR else None
             self.begin_epoch(loss.epoch + 1, X, "this peer has lost its state")
 
@@ -82,7 +83,7 @@ class Epochs:
         ended = [j for j, each in talk.neighbors.items() if each.epoch.last_round == agent.k]
         if talk.stage is not Stage.RUNNING or agent.is_done or not ended:
             return False
-        # If it may not begin yet, it is told again.
+        # If this peer may not begin an epoch yet, it is told of the end again.
         if talk.options.restarts_tracking:
             self.make_up_for_false_end(ended[0])
         else:

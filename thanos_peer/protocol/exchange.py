@@ -46,10 +46,10 @@ class Exchange:
         self.agent = agent
         self.neighbors = tuple(sorted(neighbors))
         self.k = k
-        # Round k, its own block among them.
+        # The blocks of round k that are here, its own among them.
         self._here: dict[AgentId, Block] = {}
-        self._ahead: dict[AgentId, Block] = {}  # round k + 1
-        # Its own blocks that somebody may still ask for.
+        self._ahead: dict[AgentId, Block] = {}  # blocks of round k + 1
+        # Its own blocks that a neighbor may still ask for.
         self._said = {block.k: block for block in said}
         self._oldest = min(self._said, default=k)
         self.is_again, self._most_said = is_again, most_said

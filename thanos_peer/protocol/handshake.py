@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 # Seconds between two Hellos of a peer to its own address.
 TELL_ITSELF = 1.0
-MOST_LIVES = 16  # of a neighbor that are remembered
-# Hellos to its own address without one coming back, after which another process is there.
+# Lives of a neighbor that are remembered, at most.
+MOST_LIVES = 16
+# If more Hellos to its own address than this do not come back, another process is there.
 UNHEARD = 8
-# Hex digits of each of the two digests of names of features: in order, and sorted.
+# Hex digits of each of the two digests of the features' names: of the names in order, and sorted.
 HALF = 32
 
 
@@ -78,7 +79,7 @@ class Handshake:
     ) -> None:
         self._birth = birth
         self.terms, self._agent, self._neighbors, self._features = terms, agent, neighbors, features
-        # Whose names it passes on, having none itself.
+        # The neighbor whose names of features it passes on, having none itself.
         self._features_of: AgentId | None = None
         # The latest epoch that this life has begun.
         self.began: int | None = None
@@ -116,8 +117,8 @@ class Handshake:
         """Note what names the state that a neighbor's blocks come from.
 
         Only an answer to this life is sure to come from the neighbor at its address, and not from a duplicate.
-        Until there is one, nothing is known, and no block is taken. If another life has been heard since, it may be a
-        late answer of one that is gone: that has to answer once more.
+        Until there is one, nothing is known, and no block is taken. If another life has been heard since, it may be
+        the late answer of one that is gone, so it has to come twice.
         """
         known = self._neighbors[neighbor]
         if not hello.epoch == self._agent.epoch == 0:

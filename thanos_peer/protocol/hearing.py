@@ -66,7 +66,7 @@ class Hearing:
         neighbor.heard = at, message.k
         if isinstance(message, Block):
             if not neighbor.is_greeted:
-                # Meant for an earlier life of this peer.
+                # The block was meant for an earlier life of this peer.
                 return
             if self._talk.loss is not None:
                 self._epochs.make_up_for_loss(self._talk.loss, message)
@@ -173,7 +173,7 @@ class Hearing:
             text = f"peer {neighbor.id} says that epoch {hello.epoch} has begun, but all peers are done: ignored"
             self._talk.log_seldom(f"late epoch {neighbor.id}", "warning", text)
         elif self._epochs.may_begin(hello.epoch):
-            # If it may later, it is told again.
+            # If this peer may begin it later only, it is told again.
             self._epochs.begin_epoch(hello.epoch, None, f"so says peer {neighbor.id}")
         return hello.epoch == self._talk.agent.epoch
 
@@ -191,7 +191,7 @@ class Hearing:
         if hello.answered == life:
             neighbor.has_answered = True
         elif hello.answered and neighbor.has_answered:
-            # Answers come in order: it is none to an earlier life.
+            # Answers come in order, so this is none to an earlier life of this peer.
             self._warn_of_duplicate()
         if self._talk.handshake.learns_features(neighbor, hello):
             self._talk.say_hello(self._talk.agent.neighbors)
@@ -252,10 +252,11 @@ class Hearing:
         if hello.epoch < self._talk.agent.epoch:
             self._talk.send([sender], self._talk.handshake.hello_that_state_is_lost(sender, hello))
         elif hello.epoch > self._talk.agent.epoch:
-            # May be a duplicate's, so let the one at the address say it.
+            # The Hello may be a duplicate's, so the peer at the address is asked to say it.
             self._talk.say_hello([sender], is_asking=True)
         else:
-            # Rare, so everything it may lack: who we are, our blocks, and whether we are done.
+            # This is rare, so the answer has all that the neighbor may lack: a Hello, blocks, and whether this
+            # peer is done.
             self._answer(sender, hello)
 
     def _answer(self, sender: AgentId, hello: Hello) -> None:

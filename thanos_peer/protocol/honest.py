@@ -14,7 +14,7 @@ from thanos_peer.block import AgentId, Block, StopWord
 from thanos_peer.errors import RemoteProtocolError
 from thanos_peer.protocol.wire import DONE, SPENT, Bye, Hello
 
-# That one neighbor's word is enough for: a peer may have been away, and each takes seconds.
+# How many epochs ahead one neighbor's word is enough for: a peer may have been away, and each epoch takes seconds.
 EPOCHS_AHEAD = 1000
 
 

@@ -21,9 +21,9 @@ from thanos_peer.protocol.wire import DONE, DONE_BUT, Bye
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent
 
-# Seconds that those connected get to say that they know: more than it takes to notice a cut cable.
+# Seconds that connected neighbors get to say that they know: more than it takes to notice a cut cable.
 LAST_WORD = 6.0
-# Seconds without a connection, after which a neighbor that is done has left for good.
+# Seconds without a connection after which a neighbor that is done has left for good.
 GONE = 20.0
 
 

@@ -57,7 +57,7 @@ class Link:
         """In words."""
         if self.is_up:
             return f"connected for {now - self.since:.0f} s"
-        # A frozen process still lets its kernel connect, and nothing more.
+        # The kernel of a frozen process still connects, but nothing more happens.
         if self.was_up:
             tries = f"{self.retries} tries to reconnect"
             if self.refusals:

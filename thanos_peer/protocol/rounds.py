@@ -11,7 +11,7 @@ from thanos_peer.protocol.neighbor import Neighbor
 from thanos_peer.protocol.outputs import AdvanceSoon, EnteredRound, LookUp, Save
 from thanos_peer.protocol.stages import Stage
 
-# Seconds that a name server may take.
+# Seconds that a name server may take to answer.
 LOOK_UP = 1.0
 
 
@@ -56,16 +56,17 @@ class Rounds:
             self._ending.finish()
             return
         if agent.k == 1 and agent.epoch == 0 and self._talk.saving is not None:
-            # With whom this peer has begun must not change once neighbors hear what follows from first blocks.
+            # Saved at once: with which lives of its neighbors this peer has begun must not change once they hear
+            # what follows from their first blocks.
             self._talk.outputs.append(Save(agent.memory(), is_urgent=True))
         self.save_if_due()
         if self._epochs.ends_otherwise():
             return
         self._talk.send_block(agent.neighbors, agent.block())
         if ahead := [j for j, each in self._talk.neighbors.items() if self._is_ahead(each)]:
-            # They have long sent it, and will not send it unasked.
+            # These neighbors have sent their blocks long ago, and will not send them unasked.
             self._talk.say_hello(ahead, is_asking=True)
-        # All neighbors are a round ahead: the clock and the signals get their turn first.
+        # If all neighbors are a round ahead, the clock and the signals get their turn first.
         if agent.is_ready:
             self._talk.outputs.append(AdvanceSoon())
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from thanos_peer.agent import Agent, Memory
 
 INTERVAL = 1.0  # seconds between two checkpoints
-# Of what may be unsaved: after one of them a checkpoint is begun.
+# Parts into which the rounds that may be unsaved are divided: after one of them a checkpoint is begun.
 PARTS = 4
-# Bytes a second: of larger checkpoints there are fewer, whatever neighbors have this peer keep.
+# Bytes a second that checkpoints may take: larger ones are rarer, whatever neighbors have this peer keep.
 RATE = 2**20
 # Seconds after which a disk is called slow.
 SLOW = 3.0
@@ -35,7 +35,7 @@ class Saving:
 
     def __init__(self, agent: "Agent", now: float) -> None:
         self._agent, self._most = agent, agent.blocks_kept
-        # Of which there is a checkpoint before the first round.
+        # There is a checkpoint of this round before the rounds begin.
         self.latest = agent.k
         self.count = 0
         self.is_under_way = False

@@ -24,7 +24,7 @@ from thanos_peer.protocol.wire import Bye
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent, Memory
 
-# Seconds between two ticks: in its rounds, and after the last.
+# Seconds between two ticks: during the rounds, and after the last one.
 TICK, SHORT_TICK = 0.1, 0.05
 
 
@@ -95,7 +95,7 @@ class Session:
         self.talk.now = now
         if self.talk.stage is Stage.ENDED:
             return []
-        # First, for what follows may end the session, and nothing is said after that.
+        # The notice comes first, as what follows may end the session, and nothing is said after that.
         if self.talk.saving is not None and (notice := self.talk.saving.notice(now)):
             self.talk.log("warning", notice)
         self._ending.check_address()
@@ -133,7 +133,7 @@ class Session:
     def epoch_failed(self, error: ThanosPeerError, now: float) -> list[Output]:
         """An epoch could not be begun: its start was not saved, or an earlier result not withdrawn."""
         self.talk.now = now
-        # Neighbors have not heard of the new epoch: tell them in the one before.
+        # Neighbors have not heard of the new epoch, so they are told in the one before.
         bye = Bye(0, error.in_short)
         self.talk.outputs.append(Send(self.talk.agent.neighbors, bye, self._epochs.previous))
         self._ending.fail(error)
@@ -145,7 +145,7 @@ class Session:
         if self.talk.saving is not None:
             self.talk.saving.is_under_way = False
         if self.talk.stage is Stage.STAYING:
-            # Another life of this peer then waits a while for those that are done.
+            # Without this checkpoint, another life of this peer waits a while for those that are done.
             self.talk.log("warning", str(error))
         else:
             self._ending.fail(error)
@@ -157,7 +157,7 @@ class Session:
         if self.talk.stage is Stage.ENDED:
             return []
         self.talk.stop_reason = reason
-        # There is nothing to go on from.
+        # A peer without its state has nothing to go on from.
         if self.talk.stage is Stage.LOST:
             self._ending.leave(reason)
         elif self.talk.stage is Stage.RUNNING:

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 # Seconds after which a missing neighbor is asked, at first and at most.
 ASK_FIRST, ASK_MOST = 0.2, 2.0
-# And after which the waiting is logged.
+# Seconds after which the waiting is logged, at first and at most.
 NOTICE_FIRST, NOTICE_MOST = 3.0, 60.0
-# Seconds that count between two ticks; if there are more, this peer was frozen or very busy.
+# Seconds that count between two ticks, at most: if there are more, this peer was frozen or very busy.
 LONGEST_TICK = 1.0
-# Seconds without a connection, after which a peer that was done before waits no longer.
+# Seconds without a connection after which a peer that was done before waits no longer for a neighbor.
 FORGOTTEN = 60.0
 
 

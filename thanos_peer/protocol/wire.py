@@ -27,19 +27,19 @@ VERSION: Final = 2
 HELLO, BLOCK, BYE = 1, 2, 3
 # The reason in the Bye of a peer that has its result.
 DONE = "done"
-# The same of one that can say none of its blocks again.
+# The reason of a peer that has its result, but can say none of its blocks again.
 SPENT = "done, and its state is gone"
-# Of one that tells how far all are done that can be heard from.
+# The reason of a peer that says how far around it all are done, except for some that were given up.
 DONE_BUT = "done, but for some given up"
 RUN_BYTES = 16
-# No message needs more than this besides the bytes of X and D.
+# Bytes that a message needs besides those of X and D, at most.
 OVERHEAD = 512
 LONGEST_TEXT = 128
 LARGEST_ROUND = 2**53
-# Bytes; in a frame beyond this arrays are counted: each byte could be one, and cost 64.
+# Bytes of a frame above which its arrays are counted: each byte could be an array, which costs 64 bytes.
 SMALL = 65536
 MOST_ARRAYS = 16
-# Bytes of blocks that are copied to be looked at together.
+# Bytes of blocks that are copied to be checked together.
 TOGETHER = 2**18
 DTYPES: dict[str, np.dtype[Any]] = {"float64": FLOAT64, "float32": np.dtype("<f4")}
 
@@ -103,8 +103,8 @@ class Bye:
 
 Message: TypeAlias = Hello | Block | Bye
 Said: TypeAlias = tuple[AgentId, Message]
-_NOTHING = StopWord()  # what most blocks say about stopping
-# What a named one calls in the end, after looking at names.
+_NOTHING = StopWord()  # what most blocks say
+# Makes a named tuple without looking names up, as its own constructor does first.
 _new_tuple = tuple.__new__
 
 
@@ -202,7 +202,7 @@ class Codec:
                 elif fields[1] == BLOCK and fields[9] == WORD:
                     results[-1] = _refuse_unless_finite(said)
             except RemoteProtocolError as error:
-                # Which holds on to the frame and all that is in it.
+                # A traceback would hold on to the frame and to all that is in it.
                 results.append(error.with_traceback(None))
         at_once = self._together
         if not all(self._are_finite(payloads[i : i + at_once]) for i in range(0, len(payloads), at_once)):
@@ -240,7 +240,7 @@ class Codec:
                 list_hook=None if len(frame) <= SMALL else _array_counter(),
             )
         except (ValueError, msgpack.UnpackException) as error:
-            # The cause itself holds all that was read.
+            # The cause itself is not kept: it holds all that was read.
             what = f"not a msgpack message: {type(error).__name__}"
         else:
             if isinstance(fields, tuple) and len(fields) >= 5:
@@ -289,7 +289,7 @@ class Codec:
             raise VersionMismatchError(neighbor=sender, theirs=version)
         if kind not in KINDS:
             raise _claim(fields, f"has an unknown kind of message, {kind}")
-        # Of a Hello, a difference is for the handshake to name.
+        # A Hello of another run is for the handshake, which names the difference.
         if run != self._run and kind != HELLO and not self._is_spent(fields):
             raise _claim(fields, "belongs to another run")
         _check_fields(fields)

@@ -37,7 +37,7 @@ def _write(path: Path, content: bytes) -> Path:
     try:
         path.write_bytes(content)
     except OSError as error:
-        # A full disk does not name the file.
+        # The error of a full disk does not name the file.
         raise ConfigError(
             f"{path} cannot be written: {error.strerror}; choose another directory with --out"
         ) from error

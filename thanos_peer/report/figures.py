@@ -13,12 +13,12 @@ from thanos_peer.plots import Theme, add_scale, colormap, has_scales, paint_netw
 from thanos_peer.report.findings import TradeOff, end_of, longest_waits, mean_of
 from thanos_peer.report.reading import Run
 
-# Inches; about as wide as a phone, so that letters keep their size there.
+# Inches: about as wide as a phone, so that letters keep their size there.
 WIDTH, HEIGHT = 4.0, 2.8
 MOST_POINTS = 1200  # of a curve
-# Of a heat map; more are pixels in any format.
+# Cells of a heat map above which they are pixels in any format.
 MANY_CELLS = 3000
-# Leave room for figures in the cells of a heat map.
+# Components up to which there is room for figures in the cells of a heat map.
 FEW_COMPONENTS = 6
 DASHES = ("-", "--", ":", "-.")
 
@@ -94,7 +94,7 @@ def _has_numbers(run: Run, plot: Plot) -> bool:
 def _curves(plot: Plot, run: Run) -> Drawing:
     history, rounds = run.history, run.history["round"]
     has_start = rounds[0] == 0 and len(rounds) > 1
-    # All start together on the manifold: zero, up to rounding.
+    # All agents start together on the manifold: round 0 is zero there, up to rounding.
     begin = int(plot.is_logarithmic and has_start)
     rounds = rounds[begin:]
     columns = {name: _drawable(history[name][begin:], plot) for name in plot.columns if name in history}
@@ -110,7 +110,7 @@ def _curves(plot: Plot, run: Run) -> Drawing:
                 label=plot.columns[name],
                 color=theme.curves[number],
                 linestyle=DASHES[number],
-                # The largest of all shows from behind.
+                # The first curve, the largest of all, shows from behind the others.
                 linewidth=1.1 if number or len(values) == 1 else 3.5,
                 alpha=1.0 if number or len(values) == 1 else 0.6,
                 marker="o" if len(at) < 3 else None,
@@ -208,7 +208,7 @@ def trade_off_drawing(run: Run, trade_off: TradeOff) -> Drawing | None:
             at, label = (end.nonzeros, 100 * end.sparse), "sparse result of this run"
             axes.plot(*at, "o", ms=8, zorder=3, color=color[1], label=label)
             before = size if mean is None else int(np.count_nonzero(mean))
-            # An exact method has its zeros in X itself.
+            # The X of an exact method has the zeros itself.
             if before > end.nonzeros:
                 at, label = (before, 100 * end.dense), "the same before it is made sparse"
                 axes.plot(*at, "s", ms=7, color=color[2], label=label)

@@ -14,9 +14,9 @@ from thanos_peer.report.reading import Run
 from thanos_peer.storage.summary import explained
 
 STEPS = 80  # points of a curve, at most
-# Numbers in all samples together; more is not made for one curve.
+# Numbers in all samples together, at most: more are not made for one curve.
 LARGEST_DATA = 10_000_000
-# Bytes in all data files together; more is not read for it either.
+# Bytes in all data files together, at most: more are not read for one curve either.
 LARGEST_FILES = 8 * LARGEST_DATA
 
 

@@ -21,10 +21,11 @@ from thanos_peer.errors import DataFileError
 from thanos_peer.samples.names import check_names
 from thanos_peer.samples.table import Table, check_columns, rows_per_chunk
 
-# In the order in which they are tried: a comma may also be inside a name.
+# Delimiters, in the order in which they are tried: a comma may also be inside a name.
 DELIMITERS = "\t;|,"
 LONGEST_FIRST_LINE = 64 * 2**20  # characters: names
-LONGEST_LINE, LONGEST_PER_FIELD = 4096, 64  # characters of any other
+# Characters of any other line, at most: in all, and per field.
+LONGEST_LINE, LONGEST_PER_FIELD = 4096, 64
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)

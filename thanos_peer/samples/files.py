@@ -28,7 +28,7 @@ FORMATS: dict[str, Opener] = {
 }
 
 
-# Bytes of a small table: all besides its numbers, and each of them.
+# Bytes of a small table, at most: of all besides its numbers, and of each number.
 LARGEST_HEAD, LONGEST_NUMBER = 2**20, 64
 
 
@@ -105,7 +105,7 @@ def _readable() -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        # In a container, whom a peer runs as is not obvious.
+        # In a container it is not obvious which user a peer runs as.
         raise DataFileError(
             f"cannot be read by user {os.geteuid()}, group {os.getegid()}: {error.strerror}; let this user read "
             "it (chown, chmod)"
@@ -117,7 +117,7 @@ def _readable() -> Iterator[None]:
 def _guarded(table: Table) -> Iterator[Matrix]:
     """The chunks, as many rows as the file has announced; an error of reading is one of the file."""
     count = 0
-    # Around the reading only: what the caller does with a chunk is not ours.
+    # This is around the reading only: what the caller does with a chunk has other errors.
     with _readable():
         for chunk in table.chunks:
             count += len(chunk)

@@ -22,13 +22,13 @@ from thanos_peer.samples.names import LONGEST_NAME, check_names
 from thanos_peer.samples.table import Table, check_shape, finite_samples, rows_per_chunk
 
 LONGEST_HEADER = 10_000
-# Read together where columns lie one after another in a file.
+# Chunks that are read together where the columns lie one after another in a file.
 SLAB_CHUNKS = 8
-# Bytes of a table in a .npz.
+# Bytes of a table in a .npz, at most.
 LARGEST_UNPACKED = 2**36
-# Bytes of one that is stored column by column, or of names: what has to be read whole.
+# Bytes of a table that is stored column by column, or of names, at most: these have to be read whole.
 LARGEST_BY_COLUMNS = 2**28
-# Bytes that one byte of a .npz may stand for; deflate comes to 1032.
+# Bytes that one byte of a .npz may stand for, at most; deflate comes to 1032.
 MOST_PACKED = 1100
 MOST_ARRAYS = 32  # of a result
 SAMPLES_NAMES, FEATURES_NAMES = ("X", "data"), ("features", "feature_names")
@@ -99,7 +99,7 @@ def read_header(file: IO[bytes]) -> Header:
     try:
         return Header(*readers[version](io.BytesIO(length + header)))
     except (LookupError, MemoryError) as error:
-        # A type of no parts; MemoryError is Python's word for too deep.
+        # The type has no parts; or it is too deep for Python, which raises MemoryError then.
         raise ValueError("its header makes no sense") from error
 
 
@@ -153,7 +153,7 @@ def _parts_by_rows(file: IO[bytes], header: Header) -> Iterator[NDArray[Any]]:
     for first in range(0, m, step):
         count = min(step, m - first)
         yield np.frombuffer(_read(file, count * n * header.dtype.itemsize), header.dtype).reshape(count, n)
-    # The end, where a .npz is compared with its checksum.
+    # At the end, a .npz is compared with its checksum.
     file.read(1)
 
 
@@ -248,7 +248,7 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, largest: int) -
         if not 0 < header.size <= largest:
             raise ValueError(f"it claims an array of {header.size:,} bytes, and cannot hold it")
         content = _read(file, header.size)
-        # The end, where it is compared with its checksum.
+        # At the end, it is compared with its checksum.
         file.read(1)
     array = np.array(np.frombuffer(content, header.dtype))
     return array.reshape(header.shape, order="F" if header.is_by_columns else "C")

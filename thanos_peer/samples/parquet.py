@@ -20,7 +20,7 @@ LONGEST_CAUSE = 300  # characters of what Arrow says
 def open_parquet(path: Path, n: int | None) -> Iterator[Table]:
     """The table in a Parquet file, with the names of its columns."""
     try:
-        import pyarrow as pa  # noqa: PLC0415 - an extra, loaded where it is used
+        import pyarrow as pa  # noqa: PLC0415 - an extra
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError as error:
         raise DataFileError(
@@ -33,7 +33,7 @@ def open_parquet(path: Path, n: int | None) -> Iterator[Table]:
         features = check_names(schema.names)
         for field in schema:
             if not (pa.types.is_integer(field.type) or pa.types.is_floating(field.type)):
-                # Of a nested one, with names in it.
+                # The type of a nested column has names in it.
                 kind = printable(str(field.type)[:LONGEST_CAUSE])
                 raise DataFileError(f"has the column {field.name!a} of type {kind}; all must be numbers")
         check_shape((source.metadata.num_rows, len(features)), n)
@@ -45,7 +45,7 @@ def open_parquet(path: Path, n: int | None) -> Iterator[Table]:
 def _plain(pa: Any) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, ValueError, OSError) as error:  # Arrow says OSError of damaged pages
+    except (pa.ArrowException, ValueError, OSError) as error:  # Arrow's error for damaged pages
         cause = printable(" ".join(str(error).split())[:LONGEST_CAUSE])
         raise DataFileError(f"is not a plain Parquet file: {cause}") from error
 

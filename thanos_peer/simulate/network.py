@@ -99,7 +99,7 @@ class AgentNetwork:
 
     def __init__(self, instance: Instance) -> None:
         self.agents = [Agent(instance.topology, i, instance.plan(i)) for i in range(instance.topology.d)]
-        # The answers of a round, once asked for.
+        # A round and its answers, once they were asked for.
         self._known: tuple[int, list[Answer]] = -1, []
 
     @property

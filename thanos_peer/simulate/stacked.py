@@ -26,10 +26,8 @@ from thanos_peer.topology import Topology
 from thanos_peer.topology.graph import Graph
 
 SILENT = StopWord()
-_Answers: TypeAlias = tuple[
-    int, tuple[Matrix, Matrix], dict[str, Matrix]
-    # The round, X and sparse X, arrays by name.
-]
+# The round, X and sparse X, and the arrays by name.
+_Answers: TypeAlias = tuple[int, tuple[Matrix, Matrix], dict[str, Matrix]]
 
 
 @dataclass(frozen=True)
@@ -266,7 +264,7 @@ class StackedNetwork:
         self._index, self._began = 0, 0
         self._found = [Found() for _ in plans]
         self._final: _Answers | None = None
-        # Of a round, once it was asked for.
+        # A round and its answers, once they were asked for.
         self._known: tuple[tuple[int, int], _Answers] | None = None
         self._run = self._enter(0)
         self._settle()

@@ -76,7 +76,7 @@ class CheckpointStore:
         self.directory, self._topology, self._agent, self._is_flushed = directory, topology, agent, is_flushed
         self._stem = str(agent)
         self._samples = ""
-        # What was gone on from, and the digest of its samples.
+        # The checkpoint that was gone on from, and the digest of its samples.
         self._loaded: tuple[Path, str] | None = None
         self._lock = self._open_lock()
         self._remove_unfinished()
@@ -104,7 +104,7 @@ class CheckpointStore:
                 f"peer {self._agent} runs already with the state in {self.directory} (process {pid}); "
                 "stop it first, or give this one another directory with --state"
             ) from error
-        # Who holds it is for messages only.
+        # The process id is for error messages only.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)

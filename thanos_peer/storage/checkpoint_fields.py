@@ -275,7 +275,7 @@ def _has_own_stop(memory: Memory, peer: _Peer) -> bool:
     return stop.streak <= peer.topology.graph.diameter + 1 and (stop.after is None or stop.after >= memory.k)
 
 
-# What holds of every memory that a peer of the topology saves, by the field that it is about; in this order.
+# What holds for every memory that a peer of the topology saves, by the field that it is about; in this order.
 RULES: Final[dict[str, Callable[[Memory, _Peer], bool]]] = {
     "phase": _has_own_phases,
     "k": _has_own_rounds,

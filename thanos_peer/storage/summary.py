@@ -13,9 +13,9 @@ from thanos_peer.problem import Instance
 from thanos_peer.simulate import Row, ending_of
 from thanos_peer.storage.outcome import Outcome
 
-# A sparse answer that is nearer to the manifold than this is what is judged.
+# A sparse answer nearer to the manifold than this is the one that is judged.
 FEASIBLE = 1e-9
-# Of the objective: an answer that is below X* by less is as good.
+# Relative to the objective: an answer that is below X* by less than this is as good.
 ROUNDING = 1e-8
 OF_THE_LAST_ROW = ("objective", "feasibility", "consensus", "sigma", "distance", "aligned_distance", "gap")
 
@@ -199,4 +199,5 @@ def _convergence(network: Outcome, instance: Instance, X: Matrix, residual: floa
 
 def explained(instance: Instance, X: Matrix) -> float:
     """The share of ||A||_F^2 that lies in the span of the orthonormal columns of X."""
-    return -2 * instance.pooled.value(X) / instance.pooled.variance() + 0.0  # not -0.0, where X is zero
+    # The sum turns -0.0 into 0.0, where X is zero.
+    return -2 * instance.pooled.value(X) / instance.pooled.variance() + 0.0

@@ -57,7 +57,7 @@ class TrajectoryWriter:
                 written = self._file.write(record)
             except OSError as error:
                 raise self._cannot_write(str(error.strerror)) from error
-            # A disk that fills up takes a part of it; the next life cuts that off.
+            # A disk that fills up takes a part of the record; the next life cuts that off.
             if written < len(record):
                 raise self._cannot_write(os.strerror(errno.ENOSPC))
 

@@ -18,7 +18,7 @@ from thanos_peer.topology.sections import LARGEST_MATRIX, MOST_EDGES, MOST_PEERS
 
 Values: TypeAlias = Mapping[str, Any]
 ROW_SUM_TOLERANCE = 1e-12
-# Wrong weights that are listed one by one.
+# Wrong weights that are listed one by one, at most.
 MOST_OF_A_KIND = 10
 
 
@@ -147,10 +147,8 @@ def mixing_mistakes(graph: Graph) -> Iterator[Mistake]:
 def rounds_mistakes(algorithm: Values, d: int, edges: Sequence[Sequence[int]]) -> Iterator[Mistake]:
     """A method by sums takes whole sums."""
     rounds, method = algorithm.get("max_rounds"), algorithm.get("method")
-    if (
-        rounds is None or rounds >= d or method is None or traits_of(method).mixes
-        # No sum takes more rounds than d.
-    ):
+    # No sum takes more rounds than d.
+    if rounds is None or rounds >= d or method is None or traits_of(method).mixes:
         return
     needed = Graph.of(d, edges, None).tree.rounds
     if rounds < needed:

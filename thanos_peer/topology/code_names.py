@@ -8,7 +8,7 @@ from typing import Any
 from thanos_peer.algorithm.regularizers import REGULARIZERS
 from thanos_peer.errors import Mistake
 
-# Characters, of the name of a class or of an option.
+# Characters of the name of a class or of an option, at most.
 LONGEST_CODE = 200
 LONGEST_TEXT = 4096  # characters, of an option
 MOST_OPTIONS = 64

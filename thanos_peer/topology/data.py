@@ -13,7 +13,7 @@ from thanos_peer.samples import Moments, check_same_features, named, open_table,
 from thanos_peer.topology.model import Topology
 from thanos_peer.topology.sections import SyntheticData
 
-# How far X'X may be from I.
+# Largest entry of X'X - I, for columns that count as orthonormal.
 ORTHONORMAL = 1e-8
 
 

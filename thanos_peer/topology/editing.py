@@ -83,7 +83,7 @@ def with_public_keys(topology: Topology, file: Path, keys: Mapping[AgentId, str]
         for peer in tables_of(document):
             body = peer.value.body
             end = max(number for number, (name, _) in enumerate(body, 1) if name is not None)
-            # What follows the last key belongs to the next peer: a blank line, a comment.
+            # What follows the last key, a blank line or a comment, belongs to the next peer.
             after = body[end:]
             del body[end:]
             peer["public_key"] = keys[int(peer["id"])]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology.graph import Edge, components
 
-# Of a random graph that has to be connected.
+# Draws of a random graph until one is connected, at most.
 MOST_DRAWS = 1000
 
 

@@ -145,7 +145,7 @@ class Topology:
             "algorithm": self.algorithm.model_dump(exclude={"preset": True, "start": {"path"}})
             | {"method": self.method, "tolerance": self.tolerance, "max_rounds": self.max_rounds},
         }
-        # The same numbers, wherever each host keeps them.
+        # The digest has the numbers, which are the same wherever each host keeps them.
         if self.algorithm.start.kind == "file":
             with (self.directory / self.algorithm.start.path).open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()

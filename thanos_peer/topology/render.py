@@ -95,7 +95,8 @@ def _lines_of_parameters(draft: Draft) -> list[str]:
 
 
 def _lines_of_method(draft: Draft) -> list[str]:
-    of_thanos = [] if draft.sigma is None else [_smoothing(draft.sigma)]  # refused, by its name
+    # Written all the same: the file is refused then, and the error names it.
+    of_thanos = [] if draft.sigma is None else [_smoothing(draft.sigma)]
     rounds = [] if draft.max_rounds is None else [f"max_rounds = {draft.max_rounds}"]
     tolerance = [] if draft.tolerance is None else [f"tolerance = {draft.tolerance!r}"]
     return [
@@ -103,7 +104,8 @@ def _lines_of_method(draft: Draft) -> list[str]:
             f'method = "{draft.method}"', '"auto": the exact answer, by "gram" or "proximal", whichever sends less'
         ),
         _line('start = { kind = "leading" }', "the leading singular vectors of all data, found by the network"),
-        *_preset(draft),  # refused, by its name
+        # Written all the same: the file is refused then, and the error names it.
+        *_preset(draft),
         *rounds,
         *tolerance,
         *of_thanos,

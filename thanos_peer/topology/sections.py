@@ -30,7 +30,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 LARGEST_MATRIX = 2**28  # entries, 2 GiB
 # With more, what follows from a graph would take minutes to find out.
 MOST_PEERS, MOST_EDGES = 2048, 2**18
-# Characters, of a file that is named.
+# Characters of the path of a file, at most.
 LONGEST_PATH = 4096
 
 KEY_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"  # Z85
@@ -282,7 +282,7 @@ class TopologyFile(Section):
     peers: Annotated[list[PeerSection], Field(min_length=1)]
 
 
-# Which model reads which place of the file.
+# The model that reads each place of the file.
 SECTIONS: dict[tuple[str, ...], type[Section]] = {
     (): TopologyFile,
     ("peers",): PeerSection,

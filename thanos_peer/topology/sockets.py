@@ -26,7 +26,7 @@ def path_fault(path: Path) -> str | None:
     try:
         found = path.lstat()
     except OSError:
-        # It is not there, or to listen there fails and says why.
+        # There is no such path; or listening there fails, and says why.
         return None
     if not stat.S_ISSOCK(found.st_mode):
         return f"{kind_of(found.st_mode)} is there, which would be removed; name a path where nothing is"

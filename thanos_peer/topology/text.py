@@ -14,7 +14,7 @@ from typing import Any
 from thanos_peer.errors import Mistake, TopologyError
 
 LARGEST_FILE = 8 * 2**20  # bytes
-# Of a dotted key; the deepest that means anything has three.
+# Parts of a dotted key, at most; the deepest that means anything has three.
 MOST_PARTS = 32
 
 _KEY = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?)"""
@@ -44,7 +44,7 @@ def read_toml(file: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise single(file, f"is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except ValueError as error:
-        # tomllib's own error, and Python's for an integer of thousands of digits.
+        # This is tomllib's own error, or Python's for an integer of thousands of digits.
         raise single(file, f"is not TOML: {error}") from error
     except RecursionError as error:
         raise single(file, "is nested too deeply") from error

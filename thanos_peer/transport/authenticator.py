@@ -22,11 +22,11 @@ from thanos_peer.transport.keys import Credentials
 log = logging.getLogger("thanos_peer")
 
 DOMAIN = b"thanos-peer"
-# More than ZeroMQ accepts before it is told to stop.
+# Open files that ZeroMQ cannot use up: it is told to stop before.
 ENOUGH_FILES = 4096
-# Without any stranger; libzmq would abort with fewer.
+# Files that a peer needs without any stranger: in any case, and per neighbor. With fewer, libzmq would abort.
 FEWEST_FILES, FILES_PER_NEIGHBOR = 32, 5
-# After a 400 ZeroMQ would never try again, even with a new file at this end.
+# Status codes: after a 400 ZeroMQ would never try again, even with a new file at this end.
 ACCEPTED, REFUSED = b"200", b"300"
 WRONG_KEY = "it has a key that is no neighbor's"
 PAUSED = "it has the key of a neighbor that has sent too much that was refused"
@@ -87,9 +87,9 @@ class Authenticator:
         inbox.curve_publickey = credentials.pair.public.encode()
         inbox.curve_secretkey = credentials.pair.secret.encode()
         inbox.zap_domain = DOMAIN
-        inbox.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # refuse, should there be no answer
+        inbox.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # refuse if there is no answer
         self._loop.add_reader(self._requests.fileno(), self._answer)
-        # The descriptor speaks up only after a read that found nothing.
+        # The descriptor becomes readable again only after a read that found nothing.
         self._loop.call_soon(self._answer)
 
     def speaker_of(self, frame: zmq.Frame) -> AgentId:

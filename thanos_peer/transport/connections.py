@@ -39,24 +39,24 @@ MOST_STRANGERS = 256
 MOST_LINKS = 4
 MOST_AT_ONCE = 64
 MOST_NEWS = 10_000  # more than ZeroMQ's queue holds
-# Seconds between two lines about strangers that are wrong in the same way.
+# Seconds between two log lines about strangers that are wrong in the same way.
 NOTICES = 10.0
-# Seconds between two looks at how much has come.
+# Seconds between two looks at how many bytes have come.
 LOOK = 0.1
-# What strangers may have said together, or as much as so many that are known.
+# Bytes that strangers may have said together; or, if that is more, as many as SHARES neighbors may.
 STRANGERS_BYTES, SHARES = 2**26, 8
-# Bytes a second that ZeroMQ's own say by a connection, at most.
+# Bytes a second that ZeroMQ itself says by a connection, at most.
 HEARTBEATS = 256
-# Seconds, at most, until all connections are closed.
+# Seconds until all connections are closed, at most.
 CLOSING = 0.1
 NO_HANDSHAKE = "it ended before a handshake"
 BYTES_RECEIVED = struct.Struct("=128xQ")  # in Linux's struct tcp_info
 _NOBLOCK = int(zmq.NOBLOCK)
-# An option that no other system knows.
+# Linux alone has this option.
 _TCP_INFO = getattr(socket, "TCP_INFO", -1)
 _WATCHED = int(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
 
-# Descriptors and addresses, in order of arrival.
+# Connections: descriptors and addresses, in order of arrival.
 Group = dict[int, str]
 
 
@@ -79,28 +79,28 @@ class Connections:
         self._strangers: Group = {}
         self._links: dict[AgentId | None, Group] = {}  # by neighbor; None without keys
         self._most_links = MOST_LINKS if has_keys else MOST_LINKS * len(known)
-        # Who is to be looked at next.
+        # Connections that are to be looked at next.
         self._unchecked: list[int] = []
-        # On ZeroMQ's own descriptors: looked at, and never closed.
+        # Sockets on ZeroMQ's own descriptors: looked at, and never closed.
         self._handles: dict[int, socket.socket] = {}
-        # How many bytes have come by each.
+        # How many bytes have come by each connection.
         self._counts: dict[int, int] = {}
-        # How much had come, and when, as all was well.
+        # How many bytes had come, and when, at the last time that all was well.
         self._marks: dict[int, tuple[int, float]] = {}
         self._suspects: set[int] = set()
-        # The kernel does not count the bytes of these: local ones.
+        # Local connections: the kernel does not count their bytes.
         self._uncounted: set[int] = set()
         self._is_in_parts = False
-        # Who may not speak, and until when.
+        # The senders that may not speak, and until when.
         self._paused: dict[AgentId | None, float] = {}
         self.refused = 0
-        # What was wrong with the stranger that leaves next, and whence it came.
+        # What was wrong with the stranger that leaves next, and where it came from.
         self.latest = NO_HANDSHAKE, ""
-        # When each wrong was last said aloud.
+        # When each kind of wrong was last logged.
         self._noticed: dict[str, float] = {}
         self._news = inbox.get_monitor_socket(_WATCHED)
         self._loop.add_reader(self._news.fileno(), self._watch)
-        # The descriptor speaks up only after a read that found nothing.
+        # The descriptor becomes readable again only after a read that found nothing.
         self._loop.call_soon(self._watch)
         self._looking = self._loop.call_later(LOOK, self._look_again)
 

@@ -24,15 +24,15 @@ from thanos_peer.transport.connections import Connections, descriptor_of
 
 # Frames that are taken in one go, at most.
 MOST_SHED = 4096
-# Of small frames more are kept than a queue's worth: a neighbor repeats what it lacks.
+# Bytes up to which more small frames are kept than a queue's worth. Others are dropped: a neighbor repeats them.
 SMALL_BYTES = 65536
 FRAME_COSTS = 64  # bytes besides what it holds
 MOST_DROPPED, DROPPED_BYTES = 1000, 2**24  # of one connection
-# Seconds without a callback, after which the thread takes frames.
+# Seconds without a callback after which the thread takes frames.
 STAND_IN = 0.05
-# A plain number: the enum's own would be looked up and checked for each frame.
+# A plain number, as the enum's own would be looked up and checked for each frame.
 _NOBLOCK = int(zmq.NOBLOCK)
-# Without what pyzmq wraps around it for sockets of other kinds.
+# The method without what pyzmq wraps around it for sockets of other kinds.
 _receive = zmq.backend.Socket.recv
 
 
@@ -63,7 +63,7 @@ class Inbox:
         self._most_at_once, self._queue, self._on_waiting = most_at_once, queue, on_waiting
         self._lock = connections.lock
         self._kept: deque[tuple[bytes, AgentId | None, int | None]] = deque()
-        # By connection; None stands for all that ZeroMQ does not tell.
+        # Frames and bytes by connection; None stands for all that ZeroMQ does not tell.
         self._frames: Counter[int | None] = Counter()
         self._bytes: Counter[int | None] = Counter()
         self._dropped: Counter[int | None] = Counter()
@@ -100,7 +100,8 @@ class Inbox:
         """
         socket = self._socket
         for _ in range(self._most_at_once):
-            frames.append(_receive(socket, _NOBLOCK))  # noqa: PERF401 - what came before the last stays
+            # A loop, as frames that came before an error stay.
+            frames.append(_receive(socket, _NOBLOCK))  # noqa: PERF401
 
     def _take_with_care(self, frames: list[bytes], speakers: list[AgentId | None]) -> None:
         """Take what is there, and note who says it, and by which connection."""
@@ -111,7 +112,8 @@ class Inbox:
                 speakers.append(speaker)
 
     def _receive_with_speaker(self) -> tuple[zmq.Frame, AgentId | None]:
-        frame = self._socket.recv(_NOBLOCK, False)  # noqa: FBT003 - not copied, so that it keeps its properties
+        # Not copied, so that the frame keeps its properties.
+        frame = self._socket.recv(_NOBLOCK, False)  # noqa: FBT003
         return frame, None if self._authenticator is None else self._authenticator.speaker_of(frame)
 
     def _take_kept(self, frames: list[bytes], speakers: list[AgentId | None]) -> None:

@@ -83,7 +83,7 @@ def _exchange(topology: Topology, keys: Mapping[AgentId, KeyPair], staged: Path,
             if os.path.lexists(place):
                 _move(place, secret_file(kept, agent), moved)
             _move(secret_file(staged, agent), place, moved)
-        # Their names come before the file that counts on them.
+        # The names of the secrets are on the disk before the file that counts on them.
         flush_directory(staged.parent)
         return with_public_keys(topology, topology.file, public_keys(keys))
     except BaseException as error:

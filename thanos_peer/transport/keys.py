@@ -28,7 +28,7 @@ log = logging.getLogger("thanos_peer")
 
 LARGEST_SECRET_FILE = 1024  # bytes
 SECRET_MODE, DIRECTORY_MODE = 0o600, 0o700
-# The permissions of all but the owner.
+# The permissions of all users but the owner.
 OTHERS = 0o077
 
 
@@ -128,17 +128,17 @@ def read_secret(path: Path) -> KeyPair:
         (key,) = keys
         return KeyPair(zmq.curve_public(check_key(key).encode()).decode(), key)
     except ValueError:
-        # No line of it is shown: it may be a secret.
+        # No line of the file is shown: it may be a secret.
         raise ConfigError(
             f"{path} is no secret key: besides comments it must hold one line, as `thanos-peer keys new` writes it"
         ) from None
 
 
 def _read_private(path: Path) -> str:
+    # With O_NONBLOCK there is no waiting for a pipe that stays empty.
     descriptor = os.open(
         path,
         os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC,
-        # No waiting for a pipe that stays empty.
     )
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)

@@ -29,41 +29,40 @@ from thanos_peer.transport.connections import HEARTBEATS, Connections, connectio
 from thanos_peer.transport.inbox import Inbox
 from thanos_peer.transport.keys import Credentials
 
-SPARE_AT_ONCE = (
-    # Frames per callback besides a few of each neighbor: a flood cannot keep the rounds from going on.
-    64
-)
-# Frames a neighbor may be behind in reading; the protocol needs three.
+# Frames per callback besides a few of each neighbor: a flood cannot keep the rounds from going on.
+SPARE_AT_ONCE = 64
+# Frames that a neighbor may be behind in reading; the protocol needs three.
 QUEUE, SHORTEST_QUEUE = 16, 3
-# Of larger frames there are fewer, down to the shortest queue.
+# Bytes of a queue, at most: there are fewer of larger frames, down to the shortest queue.
 QUEUE_BYTES = 2**24
-# Of all frames per callback, or one frame.
+# Bytes of all frames per callback, at most, or one frame.
 AT_ONCE_BYTES = 2**26
 # Bytes that encryption adds to a frame, at most.
 SEALED = 64
-# Bytes that ZeroMQ may hold besides its queue, and more than a handshake takes.
+# Bytes that ZeroMQ may hold besides its queue: more than a handshake takes.
 READ_AHEAD = 65536
-# ZeroMQ doubles the first up to the second, and adds jitter.
+# Milliseconds until the next try to connect: ZeroMQ doubles the first up to the second, and adds jitter.
 RECONNECT_MS, RECONNECT_MAX_MS = 100, 2000
-# Sent by ZeroMQ's own thread: a peer deep in its numbers sends them too.
+# Milliseconds between heartbeats, and without one until a link is given up. ZeroMQ's own thread sends them, even
+# if a peer is deep in its numbers.
 HEARTBEAT_MS, SILENCE_MS = 500, 4000
-# The kernel's own, before the first heartbeat.
+# Seconds between the kernel's own probes, and how many of them: they are there before the first heartbeat.
 KEEPALIVE_S, KEEPALIVES = 1, 3
-# For one try; Linux would go on with it for two minutes, ever more seldom.
+# Milliseconds for one try to connect; Linux would go on with it for two minutes, ever more seldom.
 CONNECT_MS = 4000
 IN_USE = (
     "the address is in use; is this peer running already, or another program? (`thanos-peer run --free-ports` "
     "takes free ports instead)"
 )
-# For ZeroMQ's own, with or without keys; who takes longer is cut off.
+# Milliseconds for ZeroMQ's handshake, with or without keys; a connection that takes longer is cut off.
 HANDSHAKE_MS = 5000
 # Seconds between two looks at the links.
 MEND = 0.5
-# Seconds without any news of a link that is down, after which it is made anew.
+# Seconds without any news of a link that is down after which it is made anew.
 STUCK = 10.0
-# A plain number: the enum's own would be looked up and checked for each frame.
+# A plain number, as the enum's own would be looked up and checked for each frame.
 _NOBLOCK = int(zmq.NOBLOCK)
-# Without what pyzmq wraps around it for sockets of other kinds.
+# The method without what pyzmq wraps around it for sockets of other kinds.
 _send = zmq.backend.Socket.send
 _REFUSED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -76,7 +75,7 @@ _WATCHED = (
     | zmq.EVENT_CONNECT_RETRIED
     | _REFUSED
 )
-# Other systems than Linux tell the end of both directions only.
+# Systems other than Linux report only the end of both directions.
 _HUNG_UP = getattr(select, "POLLRDHUP", 0)
 _EVENTS: dict[int, LinkEvent] = {
     zmq.EVENT_HANDSHAKE_SUCCEEDED: LinkEvent.UP,
@@ -189,13 +188,13 @@ class Links:
             on_waiting=self._drain_if_open,
         )
         self._loop.add_reader(self._pull.fileno(), self.drain)
-        # The descriptor speaks up only after a read that found nothing.
+        # The descriptor becomes readable again only after a read that found nothing.
         self._loop.call_soon(self._drain_if_open)
 
     def _connect(self, j: AgentId, address: str) -> None:
         outbox: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
         outbox.setsockopt(zmq.SNDHWM, self._queue)
-        # What the other end says is never read; without heartbeats of its own, a full queue does no harm.
+        # What the other end says is never read; it sends no heartbeats of its own, so a full queue does no harm.
         outbox.setsockopt(zmq.RCVHWM, 1)
         self._limit(outbox, address)
         _keep_alive(outbox)
@@ -205,12 +204,13 @@ class Links:
             outbox.curve_secretkey = self._credentials.pair.secret.encode()
         outbox.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         outbox.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
-        # The next try looks up the name anew.
+        # After this time, the next try looks up the name anew.
         outbox.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
         monitor = outbox.get_monitor_socket(_WATCHED)
         self._outboxes[j] = _Outbox(address, outbox, monitor)
         self._loop.add_reader(monitor.fileno(), self._watch, j)
-        self._watch(j)  # the same holds here
+        # This descriptor, too, becomes readable again only after a read that found nothing.
+        self._watch(j)
         outbox.connect(address)
 
     def _limit(self, link: "zmq.Socket[bytes]", address: str) -> None:
@@ -370,7 +370,7 @@ def is_taken(address: str) -> bool:
         try:
             probe.connect(address.removeprefix("ipc://"))
         except OSError:
-            # No such path, or left behind by a killed process.
+            # There is no such path, or a killed process has left it behind.
             return False
     return True
 

@@ -23,5 +23,5 @@ CENTRAL: Final[dict[str, Iterates]] = {
     "riemannian-admm": admm.iterates,
 }
 
-# Those that minimise a smoothed problem, if only slightly.
+# Methods that minimise a smoothed problem, even if it is smoothed only slightly.
 SMOOTHING: Final = frozenset({"riemannian-smoothing", "riemannian-admm"})

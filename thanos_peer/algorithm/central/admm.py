@@ -31,8 +31,9 @@ from thanos_peer.algorithm.regularizers import Regularizer
 from thanos_peer.algorithm.stiefel import polar, proj
 from thanos_peer.block import Matrix
 
-_PENALTY = 2.0  # rho, in units of the steepness
-# Gamma, in units of 1 / rho.
+# rho, in units of the steepness.
+_PENALTY = 2.0
+# gamma, in units of 1 / rho.
 _SMOOTHING = 1e-8
 
 

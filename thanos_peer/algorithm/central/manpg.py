@@ -21,10 +21,12 @@ from thanos_peer.algorithm.stiefel import inner, polar
 from thanos_peer.algorithm.tangent import tangent_step
 from thanos_peer.block import Matrix
 
-_ACCURACY = 1e-6  # of the tangent step
-# A stays above 1e-4, as in the authors' program.
+# Relative accuracy of the tangent step.
+_ACCURACY = 1e-6
+# Values of a to try, 1, 1/2, ...: a stays above 1e-4, as in the authors' program.
 _HALVINGS = 14
-_ROUNDING = 16 * float(np.finfo(np.float64).eps)  # of |f| + g
+# Rounding of f + g, relative to |f| + g.
+_ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
 def iterates(f: Objective, g: Regularizer, X0: Matrix) -> Iterator[Matrix]:

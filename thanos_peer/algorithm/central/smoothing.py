@@ -29,7 +29,8 @@ from thanos_peer.algorithm.regularizers import Regularizer, envelope_gradient
 from thanos_peer.algorithm.stiefel import polar, proj
 from thanos_peer.block import Matrix
 
-_SIGMA = 0.5  # in units of 1 / steepness
+# sigma, in units of 1 / steepness.
+_SIGMA = 0.5
 
 
 def iterates(f: Objective, g: Regularizer, X0: Matrix) -> Iterator[Matrix]:

@@ -27,7 +27,7 @@ from thanos_peer.algorithm.stiefel import polar, proj
 from thanos_peer.algorithm.subgradient import NEARBY
 from thanos_peer.block import Matrix
 
-# B, in units of 1 / steepness.
+# b, in units of 1 / steepness.
 _STEP = 2.0
 _POWER = 0.75
 

@@ -39,7 +39,7 @@ class GroupL21(L21):
         first_of_each = np.unique(self._numbers, return_index=True)[1]
         return self.weight * float(self._norms(X)[first_of_each].sum())
 
-    def lipschitz(self, n: int, p: int) -> float:  # noqa: ARG002 - the constant grows with the number of groups
+    def lipschitz(self, n: int, p: int) -> float:  # noqa: ARG002 - grows with the groups
         """By Cauchy-Schwarz over the groups."""
         return self.weight * float(np.sqrt(self._count))
 

@@ -42,7 +42,7 @@ class L21(NamedRegularizer):
         shortened = S * np.minimum(1.0, self.weight / np.maximum(lengths, _TINY))
         return np.where(norms > 0, self.weight * X / np.maximum(norms, _TINY), shortened)
 
-    def lipschitz(self, n: int, p: int) -> float:  # noqa: ARG002 - the constant does not grow with p
+    def lipschitz(self, n: int, p: int) -> float:  # noqa: ARG002 - does not grow with p
         """By Cauchy-Schwarz over n rows."""
         return self.weight * float(np.sqrt(n))
 
