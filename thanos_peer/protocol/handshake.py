@@ -117,8 +117,8 @@ class Handshake:
         """Note what names the state that a neighbor's blocks come from.
 
         Only an answer to this life is sure to come from the neighbor at its address, and not from a duplicate.
-        Until there is one, nothing is known, and no block is taken. If another life has been heard since, it may be
-        the late answer of one that is gone, so it has to come twice.
+        Until there is one, nothing is known, and no block is taken. If another life has been heard since, it may
+        be the late answer of one that is gone, so it has to come twice.
         """
         known = self._neighbors[neighbor]
         if not hello.epoch == self._agent.epoch == 0:
