@@ -47,8 +47,8 @@ LOOK = 0.1
 STRANGERS_BYTES, SHARES = 2**26, 8
 # Bytes a second that ZeroMQ itself says by a connection, at most.
 HEARTBEATS = 256
-# Seconds until all connections are closed, at most.
-CLOSING = 0.1
+# Seconds until all connections are closed, at the most: a busy host may not run ZeroMQ's thread for a while.
+CLOSING = 5.0
 NO_HANDSHAKE = "it ended before a handshake"
 BYTES_RECEIVED = struct.Struct("=128xQ")  # in Linux's struct tcp_info
 _NOBLOCK = int(zmq.NOBLOCK)
@@ -296,9 +296,11 @@ class Connections:
         self._news.close(linger=0)
 
     def _close_all(self) -> None:
-        """Close all connections, and wait until ZeroMQ has noticed, but not long."""
-        if endpoint := self._inbox.getsockopt_string(zmq.LAST_ENDPOINT):
-            self._inbox.unbind(endpoint)
+        """Close all connections, and wait until ZeroMQ has noticed.
+
+        The socket stays bound meanwhile: ZeroMQ would take down the queues of a listener that is unbound first.
+        A neighbor that connects again at once is cut off, too, and not waited for: no heartbeat is due so early.
+        """
         while self._take_news():
             pass
         left = {descriptor for group in self._groups() for descriptor in group}
@@ -309,6 +311,8 @@ class Connections:
             event, value = _unpack(self._news.recv_multipart(_NOBLOCK))
             if event == zmq.EVENT_DISCONNECTED:
                 left.discard(value)
+            elif event == zmq.EVENT_ACCEPTED:
+                self._cut(value)
 
 
 def descriptor_of(frame: zmq.Frame) -> int | None:
