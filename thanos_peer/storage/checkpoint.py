@@ -86,7 +86,7 @@ class CheckpointStore:
         lock = self.directory / f"{self._stem}.lock"
         try:
             make_directory(self.directory, is_flushed=self._is_flushed, is_private=True)
-            descriptor = open_private(lock, os.O_RDWR | os.O_CREAT)
+            descriptor = open_private(lock, os.O_RDONLY | os.O_CREAT)
         except OSError as error:
             where = f"{lock.name}: " if str(error.filename) == str(lock) else ""
             raise CheckpointError(
@@ -104,10 +104,10 @@ class CheckpointStore:
                 f"peer {self._agent} runs already with the state in {self.directory} (process {pid}); "
                 "stop it first, or give this one another directory with --state"
             ) from error
-        # The process id is for error messages only.
-        with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        # The process id is for error messages only. What is kept open cannot be written to, so that a file system
+        # may become read-only.
+        with contextlib.suppress(OSError), os.fdopen(open_private(lock, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+            file.write(f"{os.getpid()}\n".encode("ascii"))
         return descriptor
 
     def _remove_unfinished(self) -> None:
