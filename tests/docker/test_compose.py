@@ -20,10 +20,11 @@ NO_TRACE = MODULE.replace(".touch()", ".exists()")
 
 
 def verdict(engine: Engine, directory):
-    """What the image itself says of the results."""
-    mount = f"{directory}:/project:ro"
+    """What the image itself says of the results, to the user that they belong to."""
+    mount, owner = f"{directory}:/project:ro", directory.stat()
     verify = ("verify", "/project/topology.toml", "--results", "/project/results")
-    return engine.docker("run", "--rm", "--network", "none", "--volume", mount, IMAGE, *verify).splitlines()[-1]
+    options = ("--network", "none", "--user", f"{owner.st_uid}:{owner.st_gid}", "--volume", mount)
+    return engine.docker("run", "--rm", *options, IMAGE, *verify).splitlines()[-1]
 
 
 def codes(engine, directory, *services):
