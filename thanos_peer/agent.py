@@ -234,6 +234,15 @@ class Agent:
             return sender != self.id
         return False
 
+    def _believed(self, sender: AgentId, block: Block) -> StopWord:
+        """What a neighbor says about stopping, without an end that comes too late for those behind this agent."""
+        word, known = block.stop, self.runner.stop.after
+        if word.after is None or sender == self.id or (known is not None and known <= word.after):
+            return word
+        behind = self._topology.graph.farthest_behind(self.id, sender)
+        can_reach_all = not behind or word.after - block.k >= behind + 2
+        return word if can_reach_all else StopWord(word.streak)
+
     def _was_calm(self, k: int) -> bool:
         """Whether it said in round k of this phase that it is calm; k is one of the latest rounds."""
         return self.runner.began < k <= self.k and bool(self._calm >> self.k - k & 1)
@@ -323,7 +332,8 @@ class Agent:
         runner = self.runner
         state, is_calm = runner.phase.advance(runner.round, runner.state, blocks)
         k, diameter = self.k + 1, self._topology.graph.diameter
-        words = (block.stop for block in blocks)
+        senders = sorted((self.id, *self.neighbors))
+        words = [self._believed(*heard) for heard in zip(senders, blocks, strict=True)]
         stop = next_word(words, is_calm=is_calm, k=k, diameter=diameter, was_calm=self._was_calm)
         runner.settle(k, state, stop)
         self._calm = (self._calm << 1 | is_calm) & self._calm_rounds

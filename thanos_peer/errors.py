@@ -152,15 +152,15 @@ class PhaseMismatchError(RemoteProtocolError):
 
 
 class EndMismatchError(ProtocolError):
-    """A neighbor is done with a round that this peer has to go on from."""
+    """A neighbor is done with a round that this peer has to go on from, or in another phase."""
 
     in_short = "a neighbor has ended in another round"
 
     def __init__(self, *, neighbor: int, k: int) -> None:
         super().__init__(
-            f"neighbor {neighbor} is done with round {k}, and sends no block of it, but this peer was not told "
-            "that the run ends there: a peer has announced an end falsely, and not to all; nothing is lost: put "
-            "an honest peer in its place, and start this one with --restart-tracking: all begin a new epoch"
+            f"neighbor {neighbor} is done with round {k}, or in another phase there, and sends no block that "
+            "fits: a peer has announced an end falsely, and not to all; nothing is lost: put an honest peer in "
+            "its place, and start this one with --restart-tracking: all begin a new epoch"
         )
 
 

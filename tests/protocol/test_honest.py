@@ -90,7 +90,7 @@ HELLOS = [
     ("epoch", {"epoch": LARGEST_ROUND - 1}),
     ("round", {"k": 7}),
     ("round", {"k": LARGEST_ROUND}),
-    ("oldest", {"oldest": 6}),
+    ("oldest", {"oldest": 7}),
 ]
 BYES = [
     ("round", Bye(4, DONE)),

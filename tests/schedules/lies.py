@@ -10,7 +10,7 @@ without saying so, and none claims what does not follow from the data. Once the 
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -82,10 +82,19 @@ def lying_of(rng: random.Random, d: int) -> Lying:
         rng.randrange(d),
         begins,
         begins + rng.choice([0.3, 2.0, 6.0, 15.0]),
-        tuple(rng.sample(FIELDS, rng.randint(1, 3))),
+        _fields(rng),
         rng.choice([0.02, 0.2, 0.6, 1.0]),
         rng.choice([SILENCE, FLOOD, *[""] * 18]),
     )
+
+
+def _fields(rng: random.Random) -> tuple[tuple[int, str], ...]:
+    """Some of all messages, or of one kind together, in the same frame."""
+    kind = rng.choice([None, *KINDS])
+    fields = [each for each in FIELDS if kind in (None, each[0])]
+    if kind is not None:
+        fields = [each for each in fields if each[1] not in HEADER[:4]]
+    return tuple(rng.sample(fields, rng.randint(1, 3 if kind is None else min(4, len(fields)))))
 
 
 def _counts(value: int, k: int) -> list[Any]:
@@ -116,7 +125,12 @@ TEXTS: dict[str, list[Any]] = {
 VALUES: dict[str, Callable[[Any, int], list[Any]]] = {
     "version": lambda value, _: [0, value + 1, LARGEST_ROUND],
     "kind": lambda *_: [0, HELLO, BYE, 4],
-    "run": lambda value, _: [bytes(16), value[:-1], value[::-1]],
+    "run": lambda value, _: [
+        bytes(16),
+        value[:-1],
+        value[::-1],
+        *(run_of("ab" * 32, epoch) for epoch in (1, 2, 3)),
+    ],
     "digest": _digests,
     "features": _digests,
     "birth": _digests,
@@ -128,18 +142,17 @@ VALUES: dict[str, Callable[[Any, int], list[Any]]] = {
 }
 
 
-def lie(rng: random.Random, frame: bytes, name: str) -> bytes:
-    """A frame with another value in one field: mostly one that the field could have."""
-    fields = msgpack.unpackb(frame)
-    kind, k = fields[1], fields[4]
-    index = (*HEADER, *KINDS[kind].fields).index(name)
-    values = _round_of_a_block if (kind, name) == (BLOCK, "round") else VALUES.get(name, _counts)
-    is_sound = rng.random() < 0.85
-    known = 0 if fields[index] is None else fields[index]
-    wrong = [each for each in WRONG_TYPES if type(each) is not type(fields[index])]
-    fields[index] = rng.choice(values(known, k) if is_sound else wrong)
-    if name == "run" and is_sound and rng.random() < 0.5:
-        fields[index] = run_of("ab" * 32, rng.randint(1, 3))
+def lie(rng: random.Random, frame: bytes, names: Sequence[str]) -> bytes:
+    """A frame with other values in some fields: mostly such as the fields could have."""
+    said = msgpack.unpackb(frame)
+    fields, kind, k = list(said), said[1], said[4]
+    for name in names:
+        index = (*HEADER, *KINDS[kind].fields).index(name)
+        values = _round_of_a_block if (kind, name) == (BLOCK, "round") else VALUES.get(name, _counts)
+        if rng.random() < 0.85:
+            fields[index] = rng.choice(values(0 if said[index] is None else said[index], k))
+        else:
+            fields[index] = rng.choice([each for each in WRONG_TYPES if type(each) is not type(said[index])])
     return msgpack.packb(fields)
 
 
@@ -186,18 +199,19 @@ class LyingWorld(FaultyWorld):
             self.counts["lie: nothing said"] += 1
             return []
         self._latest.setdefault(BYE, self._bye(process))
-        for kind, name in lying.fields:
-            if rng.random() >= lying.rate or kind not in self._latest:
+        for kind in {kind for kind, _ in lying.fields if kind in self._latest}:
+            if rng.random() >= lying.rate:
                 continue
-            self.counts[f"lie: {NAMES[kind]} {name}"] += 1
-            # The frame itself, or one that nobody has asked for.
-            if kind == _kind_of(frame):
-                said = [lie(rng, frame, name)]
-            elif rng.random() < 0.3:
-                said.append(lie(rng, self._bye(process) if kind == BYE else self._latest[kind], name))
+            # The frame itself, or one without a question.
+            is_asked = kind == _kind_of(frame)
+            if is_asked or rng.random() < 0.3:
+                changed = frame if is_asked else self._bye(process) if kind == BYE else self._latest[kind]
+                names = [name for of, name in lying.fields if of == kind]
+                self.counts.update(f"lie: {NAMES[kind]} {name}" for name in names)
+                said = [lie(rng, changed, names)] if is_asked else [*said, lie(rng, changed, names)]
         if lying.habit == FLOOD and rng.random() < 0.05:
             self.counts["lie: floods"] += 1
-            said += [lie(rng, frame, "version")] * FLOODED
+            said += [lie(rng, frame, ["version"])] * FLOODED
         return said
 
     def _bye(self, process: Process) -> bytes:

@@ -119,7 +119,7 @@ def announce_before_writing(monkeypatch):
 
 
 def overlook_lost_state(monkeypatch):
-    monkeypatch.setattr(Handshake, "is_lost", lambda *_: False)
+    monkeypatch.setattr(Handshake, "is_lost", lambda *_, **__: False)
 
 
 def leave_at_once(monkeypatch):

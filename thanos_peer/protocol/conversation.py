@@ -39,11 +39,19 @@ class Loss:
         error: What to end with, if no new epoch is wanted.
         epoch: The one that the network is said to be in.
         known_to: The neighbors that have named it.
+        heard: When one of them last did.
     """
 
     error: StateLostError
     epoch: int
     known_to: set[AgentId]
+    heard: float
+
+    def describe(self) -> str:
+        """What is said, and by which neighbors."""
+        return (
+            f"neighbor {', '.join(map(str, sorted(self.known_to)))} has said that the state of this peer is lost"
+        )
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,7 @@ class Conversation:
             may_be_behind=agent.may_be_behind or is_behind,
             has_gone_on=self.first_step is not None and not self.options.has_result,
             has_heard=agent.has_used(sender),
+            is_in_last_phase=agent.phase == agent.phases[-1],
             radius=self.leaving.radius,
             epochs=tuple(each.named_epoch for j, each in self.neighbors.items() if j != sender),
         )

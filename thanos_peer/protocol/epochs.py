@@ -12,6 +12,11 @@ from thanos_peer.protocol.outputs import ResultWithdrawn, Save, Send
 from thanos_peer.protocol.stages import Stage
 from thanos_peer.protocol.wire import Hello
 
+# Seconds after which the word that the state of this peer is lost is forgotten, if it is not said again.
+LOSS_FORGOTTEN = 10.0
+# Seconds for which a neighbor sends blocks of another phase until it is taken to have ended one elsewhere.
+DIFFERS = 10.0
+
 
 class Epochs:
     """Stage LOST, and the beginning of a new epoch.
@@ -34,12 +39,13 @@ class Epochs:
         if self._talk.loss is not None and hello.epoch <= self._talk.loss.epoch:
             if hello.epoch == self._talk.loss.epoch:
                 self._talk.loss.known_to.add(sender)
+                self._talk.loss.heard = self._talk.now
             return
         if self._talk.stage not in (Stage.RUNNING, Stage.LOST):
             return
         what = f"has nothing left from before round {hello.oldest}"
-        if self._talk.agent.k == 0:
-            what = "has gone on with blocks of an earlier state of this peer, or of other samples"
+        if self._talk.agent.k == 0 or hello.oldest > max(hello.k, 1):
+            what = "has gone on with blocks of another state of this peer, or of other samples"
         error = StateLostError(
             f"this peer is in round {self._talk.agent.k}, but peer {sender} is in round {hello.k} and {what}; "
             "the state of this peer is lost, and no neighbor can make it up: bring its state directory back, or "
@@ -47,10 +53,21 @@ class Epochs:
             "current X, unless the network prepares its data or start; if the run was to begin anew, start all "
             "peers with --fresh"
         )
-        self._talk.loss = Loss(error, hello.epoch, {sender})
+        self._talk.loss = Loss(error, hello.epoch, {sender}, self._talk.now)
         if self._talk.stage is Stage.RUNNING:
             self._talk.enter(Stage.LOST)
         self.ask([sender])
+
+    def doubt_loss(self) -> None:
+        """Go on with the state that is there, if those that called it lost say so no more, and send no block."""
+        loss, now = self._talk.loss, self._talk.now
+        if loss is None or now - loss.heard < LOSS_FORGOTTEN:
+            return
+        text = f"{loss.describe()}, but no more, and without a block: this peer goes on with the state that it has"
+        self._talk.log("warning", text)
+        self._talk.loss = None
+        self._talk.enter(Stage.RUNNING)
+        self._talk.say_hello(self._talk.agent.neighbors, is_asking=True)
 
     def ask(self, neighbors: Sequence[AgentId]) -> None:
         """Ask for blocks; those that have named the epoch that this peer has lost, for any block of that."""
@@ -74,13 +91,13 @@ class Epochs:
             self.begin_epoch(loss.epoch + 1, X, "this peer has lost its state")
 
     def ends_otherwise(self) -> bool:
-        """Whether a neighbor is done with the round that this peer is in and has to go on from.
+        """Whether a neighbor is in another phase than this peer, or done with the round that this peer is in.
 
-        Such a neighbor sends no block of it. Honest peers all end with the same round: one has been told of an end
-        that others have not heard of in time. So this peer ends too, or begins a new epoch with all.
+        Such a neighbor sends no block that fits. Honest peers all end a phase with the same round: one was told of
+        an end that others have not heard of in time. So this peer ends too, or begins a new epoch with all.
         """
         talk, agent = self._talk, self._talk.agent
-        ended = [j for j, each in talk.neighbors.items() if each.epoch.last_round == agent.k]
+        ended = [j for j, each in talk.neighbors.items() if each.epoch.ends_otherwise(agent.k, talk.now - DIFFERS)]
         if talk.stage is not Stage.RUNNING or agent.is_done or not ended:
             return False
         # If this peer may not begin an epoch yet, it is told of the end again.

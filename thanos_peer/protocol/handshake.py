@@ -137,10 +137,12 @@ class Handshake:
         return self._agent.epoch > 0 or neighbor in self._agent.births
 
     def hello_that_state_is_lost(self, neighbor: AgentId, hello: Hello) -> Hello:
-        """Tell a neighbor of our epoch; it may not begin it a second time, nor go on in it from another state."""
-        needed = hello.k + 1 if hello.epoch == self._agent.epoch else 1
-        most = max(self._agent.k, int(self._agent.has_used(neighbor)))
-        return replace(self.hello(answered=hello.life), oldest=max(self._agent.oldest_said, min(needed, most)))
+        """Tell a neighbor of our epoch that it may not begin a second time, or not go on in from another state."""
+        if hello.epoch == self._agent.epoch:
+            oldest = hello.k + 1
+        else:
+            oldest = max(self._agent.oldest_said, int(self._agent.has_used(neighbor)))
+        return replace(self.hello(answered=hello.life), oldest=oldest)
 
     def difference(self, neighbor: Neighbor, hello: Hello) -> str | None:
         """What a neighbor does not agree with us on.
@@ -209,23 +211,29 @@ class Handshake:
         del neighbor.lives[:-MOST_LIVES]
         return is_known
 
-    def is_lost(self, neighbor: Neighbor, hello: Hello) -> bool:
+    def is_lost(self, neighbor: Neighbor, hello: Hello, *, has_gone_on: bool) -> bool:
         """Whether a neighbor has answered that it cannot help this peer to where it is.
 
         That can be so for a life that has just started, and until it has come to where the neighbor was then.
         Past that it has sent all that the neighbor has heard of it, and the neighbor keeps what it has not heard.
         Nor can it be so in an epoch that this life has begun: that is a late answer to a Hello of the one before.
+        A neighbor that could help once can always.
 
         Raises:
-            RemoteProtocolError: This peer is past that.
+            RemoteProtocolError: This peer is past that, or the neighbor has said otherwise.
         """
-        where = self._agent.k if hello.epoch == self._agent.epoch else 0
-        if hello.answered != self.terms.life or hello.oldest <= where or self._agent.is_done:
+        is_same_epoch = hello.epoch == self._agent.epoch
+        where = self._agent.k if is_same_epoch else 0
+        if hello.answered != self.terms.life or self._agent.is_done:
             return False
-        if hello.epoch == self._agent.epoch == self.began:
+        if hello.oldest <= where:
+            neighbor.epoch.has_helped |= is_same_epoch
+            return False
+        if is_same_epoch and hello.epoch == self.began:
             return False
         first = neighbor.epoch.first_round
-        if first is not None and first < self._agent.k:
+        is_past = has_gone_on and first is not None and first < self._agent.k
+        if is_same_epoch and (is_past or neighbor.epoch.has_helped):
             what = "says that the state of this peer is lost, which has long gone on"
             raise RemoteProtocolError(neighbor=neighbor.id, k=hello.k, what=what)
         return True

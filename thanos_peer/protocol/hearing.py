@@ -86,6 +86,9 @@ class Hearing:
         try:
             return self._talk.agent.receive(sender, block)
         except PhaseMismatchError:
+            known = self._talk.neighbors[sender].epoch
+            if known.mismatch is None or known.mismatch[0] != block.k:
+                known.mismatch = block.k, self._talk.now
             self._epochs.make_up_for_false_end(sender)
             raise
 
@@ -138,16 +141,18 @@ class Hearing:
             self._refuse(neighbor.id, difference)
             return
         neighbor.named_epoch = hello.epoch
-        self._check(HELLO_RULES, neighbor, hello)
-        if self._talk.handshake.is_replaced(neighbor.id, hello):
+        is_replaced = self._talk.handshake.is_replaced(neighbor.id, hello)
+        if is_replaced and not self._calls_new_life_lost(hello):
             self._warn_of_replacement(neighbor.id)
             neighbor.question = hello
             return
-        self._talk.handshake.note_birth(neighbor.id, hello)
+        self._check(HELLO_RULES, neighbor, hello)
+        if not is_replaced:
+            self._talk.handshake.note_birth(neighbor.id, hello)
         self._greet(neighbor, hello)
         if hello.epoch < self._talk.agent.epoch:
             neighbor.question = hello
-        elif self._talk.handshake.is_lost(neighbor, hello):
+        elif self._talk.handshake.is_lost(neighbor, hello, has_gone_on=self._talk.first_step is not None):
             self._epochs.lose_state(neighbor.id, hello)
         elif self._is_in_epoch_of(neighbor, hello):
             known = neighbor.epoch
@@ -155,6 +160,15 @@ class Hearing:
             known.first_round = hello.k if known.first_round is None else known.first_round
             if hello.is_asking:
                 neighbor.question = hello
+
+    def _calls_new_life_lost(self, hello: Hello) -> bool:
+        """Whether a neighbor says that the state of this peer is lost, which it has not gone on from yet.
+
+        If each of two knows another state of the other one, it is the one that has just started which is wrong.
+        """
+        talk = self._talk
+        is_answer = hello.answered == talk.handshake.terms.life and hello.epoch == talk.agent.epoch
+        return is_answer and talk.first_step is None and hello.oldest > talk.agent.k
 
     def _warn_of_replacement(self, j: AgentId) -> None:
         text = (

@@ -49,6 +49,7 @@ class TalkView:
         may_be_behind: Whether it has started again, or not begun: so its neighbors may be far ahead.
         has_gone_on: Whether this life has taken a step, and no earlier one had the result.
         has_heard: Whether it has heard a block of the sender in this epoch.
+        is_in_last_phase: Whether its run can end with the phase that it is in.
         radius: How far around it all are done, as it has said; None if it has said nothing.
         epochs: The latest epochs that its other neighbors have named.
     """
@@ -60,6 +61,7 @@ class TalkView:
     may_be_behind: bool
     has_gone_on: bool
     has_heard: bool
+    is_in_last_phase: bool
     radius: int | None
     epochs: tuple[int, ...]
 
@@ -127,7 +129,10 @@ HELLO_RULES: Final[dict[str, Rule]] = {
         "at most one ahead of this peer in its epoch",
         lambda view, hello: hello.epoch != view.epoch or _is_near(view, hello),
     ),
-    "oldest": Rule("at most its own round, or 1 before that", lambda _, hello: hello.oldest <= max(hello.k, 1)),
+    "oldest": Rule(
+        "at most its own round or 1, or one more than this peer's, whose state it does not know",
+        lambda view, hello: hello.oldest <= max(hello.k, 1) or (hello.answered > 0 and hello.oldest == view.k + 1),
+    ),
 }
 
 # ---------------------------------------------------------------------- byes
@@ -137,7 +142,10 @@ def _ends_with_us(view: TalkView, bye: Bye) -> bool:
     """All end with the same round, and none sends a block of it: so nobody is past a neighbor's last round."""
     if not bye.is_done or bye.reason == SPENT:
         return True
-    return bye.k == view.k if view.is_done else view.k <= bye.k and _is_near(view, bye)
+    if view.is_done:
+        return bye.k == view.k
+    can_end = view.is_in_last_phase or bye.k > view.k + 1
+    return view.k <= bye.k and _is_near(view, bye) and can_end
 
 
 def _has_radius(view: TalkView, bye: Bye) -> bool:

@@ -119,7 +119,7 @@ class Leaving:
         Or it was a duplicate that spoke, or the message is old: so it is waited for while it is connected, not for
         ever. The same holds for what is heard just after being frozen.
         """
-        neighbor.left = None
+        neighbor.left = neighbor.epoch.last_round = None
         if not is_behind and now - self._awake >= LAST_WORD:
             neighbor.epoch.may_be_gone = False
         if is_behind:

@@ -85,6 +85,8 @@ class EpochRecord:
         reach: The same without those that it has given up.
         may_be_gone: Whether it may have left unheard, and is not known to be done.
         last_round: The last round, by its word, if it is done.
+        mismatch: In which round of ours it has sent blocks of another phase, and since when; None if it has not.
+        has_helped: Whether it has answered that it can help this peer to where the network is.
     """
 
     round: int | None = None
@@ -94,6 +96,13 @@ class EpochRecord:
     reach: int = -1
     may_be_gone: bool = False
     last_round: int | None = None
+    mismatch: tuple[int, float] | None = None
+    has_helped: bool = False
+
+    def ends_otherwise(self, k: int, before: float) -> bool:
+        """Whether it is done with round k, or in another phase there and has been since before some time."""
+        is_elsewhere = self.mismatch is not None and self.mismatch[0] == k and self.mismatch[1] <= before
+        return self.last_round == k or is_elsewhere
 
 
 @dataclass(slots=True)

@@ -97,9 +97,15 @@ class Rounds:
     def tick(self) -> None:
         """Save, ask, log or give up: whatever is due."""
         self.save_if_due()
-        if self._talk.agent.missing():
+        if self._talk.agent.missing() and not self._epochs.ends_otherwise():
             self.wait()
         self.advance()
+
+    def wait_without_state(self) -> None:
+        """The same while a neighbor says that the state of this peer is lost, for as long as it says so."""
+        self.wait()
+        if self._talk.stage is Stage.LOST:
+            self._epochs.doubt_loss()
 
     def wait(self) -> None:
         """Ask the neighbors that are missing, log it, or give up: whatever is due."""
@@ -117,6 +123,8 @@ class Rounds:
             self._begin_look_up(self._give_up)
 
     def _log_waiting(self) -> None:
+        if self._talk.loss is not None:
+            self._talk.log("warning", self._talk.loss.describe())
         for line in self._talk.waiting.lines(self._talk.now):
             self._talk.log("warning", line)
 

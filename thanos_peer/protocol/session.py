@@ -52,7 +52,7 @@ class Session:
         self._hearing = Hearing(self.talk, self._epochs, self._ending)
         self._due = {
             Stage.RUNNING: self._rounds.tick,
-            Stage.LOST: self._rounds.wait,
+            Stage.LOST: self._rounds.wait_without_state,
             Stage.PROVING: self._ending.tick_proving,
             Stage.STAYING: self._ending.tick_staying,
             Stage.FAILING: self._ending.tick_failing,

@@ -7,7 +7,8 @@ that announces the last round: now + diameter + 1. Everybody passes on the earli
 needs at most `diameter` rounds to reach everybody, so all know of it before it is due, and no later one counts.
 
 An announcement of round K says that every agent was calm 2 diameter + 1 rounds before it. An agent that knows
-better, because it was not calm itself then, does not believe it, and does not pass it on.
+better, because it was not calm itself then, does not believe it, and does not pass it on. Nor does one believe an
+announcement that comes too late for those that only it can tell (`Agent`): an honest one is never so late.
 """
 
 from collections.abc import Callable, Iterable

@@ -102,7 +102,7 @@ class Waiting:
                 "the result of a neighbor, or begin anew with --fresh at all peers"
             )
         over = [each.id for each in missing if each.has_left_for_good]
-        if over and self._agent.epoch > 0:
+        if over and self._agent.epoch > 0 and now - self.since >= FORGOTTEN:
             # Others did not begin this epoch with them: they had left, having their results.
             return (
                 f"this peer is in round {self._agent.k}, but the run is over: the state is lost of peers "

@@ -115,6 +115,19 @@ class Graph:
         explicit = None if weights is None else tuple(tuple(map(float, row)) for row in weights)
         return cls(d, tuple(sorted((min(edge), max(edge)) for edge in edges)), explicit)
 
+    def farthest_behind(self, i: AgentId, j: AgentId) -> int:
+        """How far the farthest agent is from i of those that hear of its neighbor j by i only; 0 without any."""
+        beyond = [j]
+        is_seen = {i, j}
+        for each in beyond:
+            fresh = [other for other in self.neighbors[each] if other not in is_seen]
+            is_seen.update(fresh)
+            beyond += fresh
+        if len(is_seen) == self.d:
+            return 0
+        depths = Tree.of(i, self.neighbors).depths
+        return max(depths[each] for each in range(self.d) if each not in is_seen)
+
     @cached_property
     def neighbors(self) -> tuple[tuple[AgentId, ...], ...]:
         """For every agent its neighbors, sorted."""
