@@ -189,10 +189,22 @@ class Peer:
         error = context.get("exception")
         if error is None:
             loop.default_exception_handler(context)
-        elif self.session.talk.stage in (Stage.FAILING, Stage.ENDED):
-            log.error("while it ends: %s", error, exc_info=error)
         else:
-            self._perform(self.session.fail(error, time.monotonic()))
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """End with an unforeseen error: at once if the peer was ending, or if the neighbors cannot be told."""
+        if self._finished.done():
+            log.error("while it ends: %s", error, exc_info=error)
+            return
+        # What ends a peer is performed once; if that has failed, the session does not give it again.
+        is_ending = self.session.talk.stage in (Stage.FAILING, Stage.ENDED)
+        try:
+            if not is_ending:
+                self._perform(self.session.fail(error, time.monotonic()))
+        finally:
+            if is_ending or self.session.talk.stage is Stage.ENDED:
+                self._finish(Finished(error))
 
     # ------------------------------------------------------------------ outputs
 
@@ -270,7 +282,7 @@ class Peer:
     def _end_work(self, task: "asyncio.Task[None]") -> None:
         self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._perform(self.session.fail(error, time.monotonic()))
+            self._fail(error)
 
     def _finish(self, finished: Finished) -> None:
         with contextlib.suppress(asyncio.InvalidStateError):  # cancelled from outside
