@@ -103,7 +103,7 @@ class Agent:
             self._exchange = Exchange(self.id, self.neighbors, self.k, most_said=self._most_said)
         else:
             self._remember(memory)
-        self._exchange.publish(self.block())
+        self._publish()
 
     def _remember(self, memory: Memory) -> None:
         """Where an earlier life was."""
@@ -161,7 +161,7 @@ class Agent:
         self.births.clear()
         self.fallback = None if self.fallback is None else 0
         self._exchange = Exchange(self.id, self.neighbors, most_said=self._most_said)
-        self._exchange.publish(self.block())
+        self._publish()
 
     def memory(self) -> Memory:
         """What to keep, so as to go on from here."""
@@ -183,8 +183,13 @@ class Agent:
             dict(self.births),
         )
 
+    @property
     def block(self) -> Block:
-        """What its neighbors are to hear in this round, and itself too: all mix the same numbers."""
+        """What its neighbors are to hear in this round."""
+        return self._exchange.own
+
+    def _publish(self) -> None:
+        """Put down what its neighbors are to hear in this round, and itself too: all mix the same numbers."""
         runner, exchange = self.runner, self._topology.algorithm.exchange
         said = runner.phase.say(runner.round, runner.state)
         kind, shape = said.form
@@ -192,7 +197,7 @@ class Agent:
         numbers = said.numbers
         if kind == PAIR and exchange != "float64":
             numbers = as_sent(np.frombuffer(numbers, dtype="<f8"), exchange).tobytes()
-        return Block(runner.k, numbers, shape, said.eta, runner.stop, fallback, kind, said.to)
+        self._exchange.publish(Block(runner.k, numbers, shape, said.eta, runner.stop, fallback, kind, said.to))
 
     def receive(self, sender: AgentId, block: Block) -> bool:
         """Hear a neighbor; returns whether it was one that this round lacked.
@@ -337,5 +342,5 @@ class Agent:
         stop = next_word(words, is_calm=is_calm, k=k, diameter=diameter, was_calm=self._was_calm)
         runner.settle(k, state, stop)
         self._calm = (self._calm << 1 | is_calm) & self._calm_rounds
-        self._exchange.publish(self.block())
+        self._publish()
         self._exchange.refuse(self._is_wrong)

@@ -87,7 +87,7 @@ def test_real_agents_find_the_same_bits_as_somebody_who_sees_all(family):
     topology, phases = phases_of(parts, start, family=family)
     agents = [Agent(topology, i, Plan((phase,), 0)) for i, phase in enumerate(phases)]
     while not agents[0].is_done:
-        said = [(agent.id, j, agent.block().as_told_to(j)) for agent in agents for j in agent.neighbors]
+        said = [(agent.id, j, agent.block.as_told_to(j)) for agent in agents for j in agent.neighbors]
         for sender, receiver, block in said:
             agents[receiver].receive(sender, block)
         for agent in agents:
@@ -110,7 +110,7 @@ def test_an_agent_that_goes_on_from_what_it_remembers_has_the_same_bits():
             for i, agent in enumerate(agents)
         ]
         for i in (0, 1):
-            agents[1 - i].receive(i, agents[i].block().as_told_to(1 - i))
+            agents[1 - i].receive(i, agents[i].block.as_told_to(1 - i))
         for agent in agents:
             agent.advance()
     assert agents[0].found.start.tobytes() == found_of(parts, start).start.tobytes()

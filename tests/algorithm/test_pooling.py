@@ -61,7 +61,7 @@ def agents_of(topology, rows, form=EXACT):
 
 def exchange(agents):
     """One round of everybody; returns what was said in it, as (sender, receiver, block)."""
-    said = [(agent.id, j, agent.block().as_told_to(j)) for agent in agents for j in agent.neighbors]
+    said = [(agent.id, j, agent.block.as_told_to(j)) for agent in agents for j in agent.neighbors]
     for sender, receiver, block in said:
         agents[receiver].receive(sender, block)
     for agent in agents:
@@ -186,7 +186,7 @@ def test_everybody_expects_exactly_what_its_neighbors_say(family):
 def test_what_a_neighbor_cannot_say_now_is_refused_and_it_may_say_it_right(kind, shape, size):
     topology = topology_of(3, [(0, 1), (1, 2)])
     agents = agents_of(topology, np.ones((3, 2)))
-    right = agents[0].block().as_told_to(1)
+    right = agents[0].block.as_told_to(1)
     with pytest.raises(
         RemoteProtocolError, match=r"neighbor 0, round 0: .*phase total expects int2112 of \(1, 2\)"
     ):
@@ -197,7 +197,7 @@ def test_what_a_neighbor_cannot_say_now_is_refused_and_it_may_say_it_right(kind,
 def test_a_wrong_block_that_came_early_is_forgotten_when_its_round_comes():
     topology = topology_of(3, [(0, 1), (1, 2)])
     agents = agents_of(topology, np.ones((3, 2)))
-    early = agents[2].block()._replace(k=1)
+    early = agents[2].block._replace(k=1)
     agents[1].receive(2, early)
     exchange(agents)
     assert agents[1].missing() == (0, 2)
@@ -250,7 +250,7 @@ def test_sums_beyond_double_precision_end_the_root_before_it_tells_anybody(tmp_p
     agents = [Agent(topology, i, share_of(topology, i).plan()) for i in range(3)]
     assert topology.graph.tree.root == 0
     for agent in agents[1:]:
-        agents[0].receive(agent.id, agent.block().as_told_to(0))
+        agents[0].receive(agent.id, agent.block.as_told_to(0))
     with pytest.raises(DataFileError, match="all samples together are too large for double precision"):
         agents[0].advance()
     with pytest.raises(DataFileError, match="all samples together are too large for double precision"):

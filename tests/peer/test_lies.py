@@ -225,10 +225,10 @@ def test_numbers_of_another_kind_than_is_due_are_refused_and_the_run_goes_on_wit
                 k = network.agents[me].k
                 for j, puppet in puppets.items():
                     wait_until(lambda: any(block.k == k for block in puppet.told(Block)), f"round {k}")  # noqa: B023
-                    block = network.agents[j].block().as_told_to(me)
+                    block = network.agents[j].block.as_told_to(me)
                     lies = [*lies_instead_of(block, forms)] if k < 12 else []
                     if lies:  # also before its time
-                        puppet.say(next(lies_instead_of(ahead.agents[j].block().as_told_to(me), forms)))
+                        puppet.say(next(lies_instead_of(ahead.agents[j].block.as_told_to(me), forms)))
                     for message in (*lies, block):
                         puppet.say(message)
                     told += len(lies)
@@ -251,7 +251,7 @@ def test_a_word_that_no_honest_root_says_ends_the_peer_with_the_name_of_who_said
         with ended_afterwards(peer):
             puppet.say_hello(answered=puppet.wait_for(Hello).life, is_asking=True)
             while not network.is_done:
-                k, block = network.agents[me].k, network.agents[root].block().as_told_to(me)
+                k, block = network.agents[me].k, network.agents[root].block.as_told_to(me)
                 wait_until(lambda: any(block.k == k for block in puppet.told(Block)), f"round {k}")  # noqa: B023
                 if block.kind == WORD and network.agents[root].phase == "gram":
                     word = np.frombuffer(block.numbers, dtype="<f8").copy()
@@ -266,7 +266,7 @@ def test_a_word_that_no_honest_root_says_ends_the_peer_with_the_name_of_who_said
 def play(puppet, network, agent, peer, last):
     """Say an honest neighbor's blocks to a peer, again and again, until it is past some round or done."""
     while not network.is_done and network.k <= last:
-        k, block = network.k, network.agents[agent].block().as_told_to(peer)
+        k, block = network.k, network.agents[agent].block.as_told_to(peer)
 
         def goes_on(k=k, block=block):
             puppet.say(block)

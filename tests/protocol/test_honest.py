@@ -56,7 +56,7 @@ class Talk:
 
     def go_on(self, lies=None):
         """One round of all agents; `lies` changes what peer 1 hears of a neighbor."""
-        blocks = [other.block() for other in self.others]
+        blocks = [other.block for other in self.others]
         heard = [j for j in self.agent.neighbors if not self.tell(j, (lies or {}).get(j, blocks[j]))]
         for other in self.others:
             if other is not self.agent:
@@ -110,7 +110,7 @@ def test_every_rule_has_a_violation():
 @pytest.mark.parametrize(("rule", "algorithm", "lie"), BLOCKS)
 def test_a_block_that_breaks_a_rule_is_refused_and_the_right_one_taken_afterwards(rule, algorithm, lie):
     talk = Talk(AT, **algorithm)
-    block = talk.others[2].block()
+    block = talk.others[2].block
     assert talk.tell(2, changed(block, **lie))
     assert f"neighbor 2, round {AT}: its {rule} is not " in talk.log
     assert talk.agent.is_missing(2)
@@ -122,7 +122,7 @@ def test_a_fallback_from_longer_ago_than_any_peer_needs_is_refused(monkeypatch):
     monkeypatch.setattr(phase, "KEPT_BYTES", 0)  # so only four blocks are kept
     monkeypatch.setattr(agent, "SPARE", 0)
     talk = Talk(AT, **RESTLESS)
-    assert talk.tell(2, talk.others[2].block()._replace(fallback=0))
+    assert talk.tell(2, talk.others[2].block._replace(fallback=0))
     assert "may have to start again from round 0, but no peer gets so far ahead of its disk" in talk.log
     talk.go_on()
     assert (talk.agent.k, talk.error) == (AT + 1, None)
@@ -162,7 +162,7 @@ def test_nothing_that_honest_agents_say_is_refused(algorithm):
 @pytest.mark.parametrize("ahead", range(1, DIAMETER + 2))
 def test_an_end_that_does_not_follow_from_a_round_in_which_this_peer_was_calm_is_not_believed(ahead):
     talk = Talk(20, **RESTLESS)
-    block = talk.others[2].block()
+    block = talk.others[2].block
     assert talk.go_on({2: changed(block, after=block.k + ahead)}) == [0, 2]
     assert talk.agent.runner.stop.after is None
     for _ in range(10):

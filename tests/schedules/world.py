@@ -21,6 +21,7 @@ from thanos_peer.launch.claims import Data, PeerClaims
 from thanos_peer.loadings.findings import facts_of_loadings, findings_of
 from thanos_peer.loadings.result import Result
 from thanos_peer.problem import Instance
+from thanos_peer.protocol.codecs import Codecs
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.handshake import Terms
 from thanos_peer.protocol.hearing import Arrived
@@ -160,7 +161,16 @@ class World:
         self.now, self._order, self._events = 0.0, itertools.count(), []
         self.nodes = [Node(i) for i in range(topology.d)]
         self.duplicates: list[Process] = []
-        self._codecs: dict[int, Codec] = {}
+        self._terms = Terms(
+            topology.digest,
+            topology.problem.n,
+            topology.problem.p,
+            topology.algorithm.exchange,
+            topology.graph.diameter,
+            "1",
+            life=0,
+        )
+        self._codecs = Codecs(self._terms, instance.plan(0).forms)
         self._cut: dict[tuple[int, int], int] = Counter()  # how many faults cut a direction
         self._lives = itertools.count(1)
         self.counts: Counter[str] = Counter()
@@ -219,16 +229,6 @@ class World:
             agent.fallback, agent.birth = agent.k, str(life)
             if not is_duplicate:
                 node.disk = [agent.memory()]
-        problem = topology.problem
-        terms = Terms(
-            topology.digest,
-            problem.n,
-            problem.p,
-            topology.algorithm.exchange,
-            topology.graph.diameter,
-            "1",
-            life,
-        )
         has_result = node.result is not None and memory is not None and node.result[0] == memory.epoch
         options = Options(
             saves=not is_duplicate,
@@ -237,7 +237,9 @@ class World:
             has_result=has_result and not agent.is_done,
         )
         near = {j: self._addresses[j] for j in (*self._neighbors[node.id], node.id)}
-        process = Process(node, Session(agent, terms, near, options, self.now), agent, is_duplicate)
+        process = Process(
+            node, Session(agent, replace(self._terms, life=life), near, options, self.now), agent, is_duplicate
+        )
         talk = process.session.talk
         talk.enter = partial(self._enter, process, talk.enter)
         if is_duplicate:
@@ -523,17 +525,7 @@ class World:
     # ------------------------------------------------------------------ messages
 
     def _codec(self, epoch: int) -> Codec:
-        if epoch not in self._codecs:
-            topology = self.instance.topology
-            self._codecs[epoch] = Codec(
-                topology.digest,
-                n=topology.problem.n,
-                p=topology.problem.p,
-                dtype=topology.algorithm.exchange,
-                epoch=epoch,
-                forms=self.instance.plan(0).forms,
-            )
-        return self._codecs[epoch]
+        return self._codecs.of(epoch)
 
     def _send(self, i: int, j: int, frame: bytes) -> None:
         rng = self._rng

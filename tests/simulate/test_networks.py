@@ -135,7 +135,7 @@ def test_any_order_of_delivery_gives_the_same_bits(family, d):
     expected = finished(instance, AgentNetwork)
     rng = np.random.default_rng(7)
     agents = [Agent(instance.topology, i, instance.plan(i)) for i in range(d)]
-    on_the_way = [(agent.id, agent.block()) for agent in agents]
+    on_the_way = [(agent.id, agent.block) for agent in agents]
     while not all(agent.is_done for agent in agents):
         sender, block = on_the_way[rng.integers(len(on_the_way))]
         for receiver in rng.permutation(agents[sender].neighbors):
@@ -144,7 +144,7 @@ def test_any_order_of_delivery_gives_the_same_bits(family, d):
         for agent in agents:
             if not agent.is_done and not agent.missing():
                 agent.advance()
-                on_the_way.append((agent.id, agent.block()))
+                on_the_way.append((agent.id, agent.block))
                 assert all(abs(agents[j].k - agent.k) <= 1 for j in agent.neighbors)
     assert {agent.k for agent in agents} == {expected.k}
     assert np.array([agent.runner.state.X for agent in agents]).tobytes() == expected.X.tobytes()

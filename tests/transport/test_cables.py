@@ -61,7 +61,7 @@ def wait_until_all_go_on(topology, out, rounds=4, seconds=SOON):
     wait_until_all_reach(topology, out, max(latest_rounds(topology, out)) + rounds, seconds)
 
 
-class Ear:
+class Receiver:
     """Hears what the neighbors of a peer say of it from now on."""
 
     def __init__(self, topology, out, agent):
@@ -87,9 +87,9 @@ def test_every_cable_is_cut_and_mended_in_turn(lan, tmp_path):
     out = tmp_path / "run"
     with running(topology, out, lan):
         for agent in range(4):
-            ear = Ear(topology, out, agent)
+            receiver = Receiver(topology, out, agent)
             lan.cut(agent)
-            ear.wait_for("connection lost")
+            receiver.wait_for("connection lost")
             lan.mend(agent)
             wait_until_all_go_on(topology, out)
     assert_same_bits(out, topology)
@@ -123,9 +123,9 @@ def test_a_host_that_moves_to_another_address_is_found_again_by_its_name(lan, tm
     topology = write_topology(tmp_path / "net.toml", "ring", 4, change=by_name, max_rounds=ROUNDS)
     out = tmp_path / "run"
     with lan.own_hosts_files(addresses), running(topology, out, lan):
-        ear = Ear(topology, out, 1)
+        receiver = Receiver(topology, out, 1)
         lan.move(1, "10.77.0.101")
-        ear.wait_for("connection lost")
+        receiver.wait_for("connection lost")
         lan.write_hosts_files(addresses | {"host-1.test": "10.77.0.101"})
         wait_until_all_go_on(topology, out)
     assert_same_bits(out, topology)
@@ -134,9 +134,9 @@ def test_a_host_that_moves_to_another_address_is_found_again_by_its_name(lan, tm
 def test_a_frozen_peer_is_named_by_its_neighbors_and_goes_on_when_it_thaws(tmp_path):
     topology, out = write_topology(tmp_path / "net.toml", "ring", 5, max_rounds=ROUNDS), tmp_path / "run"
     with running(topology, out) as processes:
-        ear, began = Ear(topology, out, 2), time.monotonic()
+        receiver, began = Receiver(topology, out, 2), time.monotonic()
         processes[2].send_signal(signal.SIGSTOP)
-        ear.wait_for("connection lost")
+        receiver.wait_for("connection lost")
         time.sleep(max(0.0, began + FROZEN - time.monotonic()))
         processes[2].send_signal(signal.SIGCONT)
         wait_until_all_go_on(topology, out)

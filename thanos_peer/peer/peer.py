@@ -10,17 +10,21 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from thanos_peer import __version__
 from thanos_peer.agent import Agent, Memory
 from thanos_peer.block import AgentId
-from thanos_peer.convergence import starts_of
 from thanos_peer.errors import ThanosPeerError
+from thanos_peer.peer.background import Background
+from thanos_peer.peer.checkpoints import CheckpointWriter
+from thanos_peer.peer.facts import StatusFacts
+from thanos_peer.peer.held_frames import HeldFrames
 from thanos_peer.peer.scheduling import lengthen_turns
+from thanos_peer.protocol.codecs import Codecs
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.handshake import Terms
-from thanos_peer.protocol.hearing import Arrived
 from thanos_peer.protocol.neighbor import LinkEvent
 from thanos_peer.protocol.outputs import (
     AdvanceSoon,
@@ -38,7 +42,6 @@ from thanos_peer.protocol.outputs import (
 )
 from thanos_peer.protocol.session import Session
 from thanos_peer.protocol.stages import Stage
-from thanos_peer.protocol.wire import Codec
 from thanos_peer.storage.checkpoint import CheckpointStore
 from thanos_peer.topology import Topology
 from thanos_peer.transport.keys import Credentials
@@ -75,35 +78,35 @@ class Peer:
         credentials: Credentials | None = None,
         store: CheckpointStore | None = None,
     ) -> None:
-        self.agent, self._topology, self._bind, self._store = agent, topology, bind, store
-        self._on_round, self._credentials = on_round, credentials
-        self._addresses = {j: topology.peers[j].address for j in (*agent.neighbors, agent.id)}
-        self.session = Session(agent, terms_of(topology), self._addresses, options, time.monotonic())
-        self._codecs: dict[int, Codec] = {}
-        self._frames: list[bytes] = []  # arrived, but not decoded yet
-        self._arrivals: list[float] = []  # when each of them arrived
-        # The peer whose key each of them came with; None if there are no keys.
-        self._keys: list[AgentId | None] = []
-        self._first_step: tuple[int, float] | None = None
-        # CPU seconds that had been used at the first step.
-        self._cpu = 0.0
-        self._background: set[asyncio.Task[None]] = set()
-        self._links: Links
-        self._finished: asyncio.Future[None]
+        self.agent, self._bind = agent, bind
+        addresses = {j: topology.peers[j].address for j in (*agent.neighbors, agent.id)}
+        terms = terms_of(topology)
+        self.session = Session(agent, terms, addresses, options, time.monotonic())
+        self._codecs, self._held = Codecs(terms, agent.forms), HeldFrames()
+        self._facts = StatusFacts(topology, self.session)
+        self._writer = None if store is None else CheckpointWriter(store, topology.graph.diameter)
+        self._background = Background(self._fail)
         self._loop: asyncio.AbstractEventLoop
-        self._on_done: Callable[[], None]
-        self._on_anew: Callable[[], None]
+        self._finished: asyncio.Future[None]
+        self._links: Links
+        self._open_links = partial(
+            Links,
+            bind,
+            addresses,
+            largest_frame=self._codecs.of(agent.epoch).largest_frame,
+            on_frames=self._on_frames,
+            on_link=self._on_link,
+            credentials=credentials,
+        )
         self._perform_by_type: dict[type, Callable[[Any], None]] = {
             Send: self._send,
             Log: lambda line: log.log(LEVELS[line.level], "%s", line.text),
             Save: self._save,
-            LookUp: lambda wanted: self._start(self._look_up(wanted.neighbors)),
+            LookUp: lambda wanted: self._background.start(self._look_up(wanted.neighbors)),
             Disconnect: lambda wanted: self._links.disconnect(wanted.neighbor),
             Pause: lambda wanted: self._links.pause(wanted.neighbor, wanted.seconds),
-            EnteredRound: lambda _: self._on_round(self.agent),
+            EnteredRound: lambda _: on_round(agent),
             AdvanceSoon: lambda _: self._advance_soon(),
-            ResultReady: lambda _: self._on_done(),
-            ResultWithdrawn: lambda _: self._on_anew(),
             Finished: self._finish,
         }
 
@@ -117,16 +120,10 @@ class Peer:
         Raises:
             ThanosPeerError: The address cannot be used, neighbors do not agree, one is lost, or a step diverges.
         """
-        self._on_done, self._on_anew, self._loop = on_done, on_anew, asyncio.get_running_loop()
+        self._perform_by_type |= {ResultReady: lambda _: on_done(), ResultWithdrawn: lambda _: on_anew()}
+        self._loop = asyncio.get_running_loop()
         self._finished = self._loop.create_future()
-        self._links = Links(
-            self._bind,
-            self._addresses,
-            largest_frame=self._codec(self.agent.epoch).largest_frame,
-            on_frames=self._on_frames,
-            on_link=self._on_link,
-            credentials=self._credentials,
-        )
+        self._links = self._open_links()
         # Only now that ZeroMQ's thread has started, which is to keep short turns.
         lengthen_turns()
         self._loop.set_exception_handler(self._on_unforeseen)
@@ -139,8 +136,7 @@ class Peer:
             self._perform(self.session.fail(error, time.monotonic()))
             raise
         finally:
-            if self._background:  # a checkpoint that is being written
-                await asyncio.wait(self._background)
+            await self._background.wait()  # a checkpoint may be under way
             self._links.close(linger=LINGER)
 
     def stop(self, reason: str) -> None:
@@ -151,19 +147,14 @@ class Peer:
 
     def _on_frames(self, frames: list[bytes], keys: list[AgentId | None]) -> None:
         """Put aside what has arrived until it may complete the round: many at once are cheaper than one by one."""
-        self._frames += frames
-        self._keys += keys
-        self._arrivals += [time.monotonic()] * len(frames)
-        if len(self._frames) >= self.session.frames_needed:
+        self._held.add(frames, keys, time.monotonic())
+        if len(self._held) >= self.session.frames_needed:
             self._receive()
 
     def _receive(self) -> None:
         """Pass on what has been put aside."""
-        frames, arrivals, keys = self._frames, self._arrivals, self._keys
-        self._frames, self._arrivals, self._keys = [], [], []
         epoch = self.session.talk.listening_epoch
-        decoded = self._codec(epoch).decode_all(frames)
-        arrived = map(Arrived, decoded, map(len, frames), arrivals, keys)
+        arrived = self._held.take(self._codecs.of(epoch))
         self._perform(self.session.receive(arrived, epoch, time.monotonic()))
 
     def _on_link(self, neighbor: AgentId, event: LinkEvent) -> None:
@@ -174,7 +165,7 @@ class Peer:
             return
         self._loop.call_later(self.session.seconds_to_tick, self._tick)
         self._links.drain()
-        if self._frames:
+        if self._held:
             self._receive()
         self._perform(self.session.tick(time.monotonic()))
 
@@ -189,17 +180,28 @@ class Peer:
         error = context.get("exception")
         if error is None:
             loop.default_exception_handler(context)
-        elif self.session.talk.stage in (Stage.FAILING, Stage.ENDED):
-            log.error("while it ends: %s", error, exc_info=error)
         else:
-            self._perform(self.session.fail(error, time.monotonic()))
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """End with an unforeseen error: at once if the peer was ending, or if the neighbors cannot be told."""
+        if self._finished.done():
+            log.error("while it ends: %s", error, exc_info=error)
+            return
+        # What ends a peer is performed once; if that has failed, the session does not give it again.
+        is_ending = self.session.talk.stage in (Stage.FAILING, Stage.ENDED)
+        try:
+            if not is_ending:
+                self._perform(self.session.fail(error, time.monotonic()))
+        finally:
+            if is_ending or self.session.talk.stage is Stage.ENDED:
+                self._finish(Finished(error))
 
     # ------------------------------------------------------------------ outputs
 
     def _perform(self, outputs: Sequence[Output]) -> None:
         """Do what the session wants, in order; what fails ends it, and what was to follow is not done."""
-        if self._first_step is not self.session.talk.first_step:
-            self._first_step, self._cpu = self.session.talk.first_step, time.process_time()
+        self._facts.note_first_step()
         try:
             for output in outputs:
                 self._perform_by_type[type(output)](output)
@@ -213,64 +215,34 @@ class Peer:
             failed = self.session.epoch_failed if begins_epoch else self.session.fail
             self._perform(failed(error, now))
 
-    def _codec(self, epoch: int) -> Codec:
-        """For the frames of an epoch; the latest few are kept."""
-        if epoch not in self._codecs:
-            problem, precision = self._topology.problem, self._topology.algorithm.exchange
-            if len(self._codecs) >= 3:
-                del self._codecs[min(self._codecs)]
-            self._codecs[epoch] = Codec(
-                self._topology.digest,
-                n=problem.n,
-                p=problem.p,
-                dtype=precision,
-                epoch=epoch,
-                forms=self.agent.forms,
-            )
-        return self._codecs[epoch]
-
     def _send(self, send: Send) -> None:
-        frame = self._codec(send.epoch).encode(self.agent.id, send.message)
+        frame = self._codecs.of(send.epoch).encode(self.agent.id, send.message)
         dropped = self._links.send(send.to, frame)
         if self.agent.id not in send.to:
             self.session.talk.traffic.note_sent(send.to, len(frame), dropped)
 
     def _save(self, save: Save) -> None:
         """Beside the rounds; the start of an epoch at once, before anything else is sent."""
-        if self._store is None:
+        if self._writer is None:
             return
         if save.is_urgent:
-            self._store.save(save.memory)
-            self._store.forget_epochs_before(save.memory.epoch - 1)
+            self._writer.write_now(save.memory)
         else:
-            self._start(self._save_beside(self._store, save.memory))
+            self._background.start(self._save_beside(self._writer, save.memory))
 
-    async def _save_beside(self, store: CheckpointStore, memory: Memory) -> None:
+    async def _save_beside(self, writer: CheckpointWriter, memory: Memory) -> None:
         try:
-            await self._loop.run_in_executor(None, store.save, memory)
-            # A checkpoint of so late a round means that all peers have begun this epoch.
-            if memory.epoch and memory.k > self._topology.graph.diameter:
-                store.forget_epochs_before(memory.epoch)
+            await writer.write(memory)
         except ThanosPeerError as error:
             self._perform(self.session.save_failed(error, time.monotonic()))
         else:
             self._perform(self.session.saved(memory, time.monotonic()))
 
     async def _look_up(self, neighbors: Sequence[AgentId]) -> None:
-        hosts = [self._loop.run_in_executor(None, unresolved_host, self._addresses[j]) for j in neighbors]
+        known = self.session.talk.neighbors
+        hosts = [self._loop.run_in_executor(None, unresolved_host, known[j].link.address) for j in neighbors]
         unresolved = dict(zip(neighbors, await asyncio.gather(*hosts), strict=True))
         self._perform(self.session.looked_up(unresolved, time.monotonic()))
-
-    def _start(self, work: Any) -> None:
-        """Do something beside the rounds; an error in it ends the peer."""
-        task = self._loop.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._end_work)
-
-    def _end_work(self, task: "asyncio.Task[None]") -> None:
-        self._background.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._perform(self.session.fail(error, time.monotonic()))
 
     def _finish(self, finished: Finished) -> None:
         with contextlib.suppress(asyncio.InvalidStateError):  # cancelled from outside
@@ -286,47 +258,9 @@ class Peer:
         """Whether no peer will need this peer's state again."""
         return self.session.is_everybody_done
 
-    def _stepping(self) -> dict[str, float]:
-        """Rounds since the first, and the time and CPU they took."""
-        if self._first_step is None:
-            return {"rounds": 0, "seconds": 0.0, "cpu_seconds": 0.0}
-        k, began = self._first_step
-        return {
-            "rounds": self.agent.k - k,
-            "seconds": self.session.talk.waiting.since - began,
-            "cpu_seconds": time.process_time() - self._cpu,
-        }
-
     def status(self) -> dict[str, Any]:
         """What it is doing, for `thanos-peer status`."""
-        agent, convergence, session, now = self.agent, self.agent.convergence, self.session, time.monotonic()
-        return {
-            "id": agent.id,
-            "name": self._topology.name,
-            "digest": self._topology.digest,
-            "version": __version__,
-            "round": agent.k,
-            "phases": agent.phases,
-            "phase": agent.phase,
-            "phase_round": agent.phase_round,
-            "last_round": agent.runner.last_round,
-            "epoch": agent.epoch,
-            "is_done": agent.is_done,
-            "has_converged": convergence.has_converged,
-            "residual": None if agent.found.residual is None else float(agent.found.residual),
-            "tolerance": self._topology.tolerance,
-            "starts": starts_of(agent.found),
-            "verdict": convergence.words if agent.is_done else None,
-            "eta": agent.runner.eta,
-            "waiting": session.talk.waiting.lines(now),
-            "stepping": self._stepping(),
-            "rejected": session.rejected,
-            "misbehaving": session.misbehaving(now),
-            "strangers": self._links.strangers,
-            "saved_round": None if session.talk.saving is None else session.talk.saving.latest,
-            "checkpoints": 0 if session.talk.saving is None else session.talk.saving.count,
-            "edges": session.talk.traffic.facts(),
-        }
+        return self._facts.collect(strangers=self._links.strangers)
 
 
 def terms_of(topology: Topology) -> Terms:

@@ -68,6 +68,11 @@ class Exchange:
             del self._said[self._oldest]
             self._oldest += 1
 
+    @property
+    def own(self) -> Block:
+        """Its own block of round k."""
+        return self._here[self.agent]
+
     def said(self, k: int) -> Block | None:
         """Its own block of round k, for a neighbor that asks; None if it is not there yet, or long gone."""
         return self._said.get(k)

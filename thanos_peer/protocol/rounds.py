@@ -62,7 +62,7 @@ class Rounds:
         self.save_if_due()
         if self._epochs.ends_otherwise():
             return
-        self._talk.send_block(agent.neighbors, agent.block())
+        self._talk.send_block(agent.neighbors, agent.block)
         if ahead := [j for j, each in self._talk.neighbors.items() if self._is_ahead(each)]:
             # These neighbors have sent their blocks long ago, and will not send them unasked.
             self._talk.say_hello(ahead, is_asking=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from thanos_peer.block import AgentId
-from thanos_peer.errors import RemoteProtocolError, ThanosPeerError
+from thanos_peer.errors import LocalProtocolError, RemoteProtocolError, ThanosPeerError
 from thanos_peer.protocol.conversation import Conversation, Options
 from thanos_peer.protocol.ending import Ending
 from thanos_peer.protocol.epochs import Epochs
@@ -60,6 +60,8 @@ class Session:
 
     def start(self, now: float) -> list[Output]:
         """Begin: say Hello to all neighbors."""
+        if self.talk.stage is not Stage.RUNNING:
+            raise LocalProtocolError(f"peer {self.talk.agent.id} starts while {self.talk.stage.value}")
         self.talk.now = now
         self._rounds.note_round()
         self.talk.say_hello(self.talk.agent.neighbors, is_asking=True)
@@ -133,6 +135,8 @@ class Session:
     def epoch_failed(self, error: ThanosPeerError, now: float) -> list[Output]:
         """An epoch could not be begun: its start was not saved, or an earlier result not withdrawn."""
         self.talk.now = now
+        if self.talk.stage in (Stage.FAILING, Stage.ENDED):
+            return []
         # Neighbors have not heard of the new epoch, so they are told in the one before.
         bye = Bye(0, error.in_short)
         self.talk.outputs.append(Send(self.talk.agent.neighbors, bye, self._epochs.previous))

@@ -9,16 +9,26 @@
     FAILING   has failed, makes sure who it is             ENDED
     ENDED     is over
 
-A new epoch leads from any stage before FAILING to RUNNING. What each input does in each stage:
+A new epoch leads from any stage before FAILING to RUNNING. What each input of a session does in each stage:
 
-    input        RUNNING, LOST             SAVING, PROVING, STAYING     FAILING           ENDED
-    messages     heard and answered        heard and answered           heard, answered   ignored
-    tick         asks, waits, saves        asks, may leave              may end           ignored
-    saved        the next round may begin  the next stage may begin     noted             ignored
-    save_failed  FAILING                   FAILING; STAYING: logged     ignored           ignored
-    epoch_failed FAILING                   FAILING                      ignored           ignored
-    stop         SAVING; LOST: ENDED       STAYING: ENDED; else noted   noted             ignored
-    fail         FAILING                   FAILING                      ignored           ignored
+    input         RUNNING, LOST             SAVING, PROVING, STAYING     FAILING           ENDED
+    start         says Hello, may step      an error of ours             an error of ours  an error of ours
+    receive       heard and answered        heard and answered           heard, answered   ignored
+    link_changed  noted                     noted                        noted             noted
+    looked_up     noted; logs, or FAILING   noted                        noted             noted
+    advance       may step; LOST: ignored   ignored                      ignored           ignored
+    tick          asks, waits, saves        SAVING: logs a slow disk;    may end           ignored
+                                            PROVING: STAYING;
+                                            STAYING: asks, may leave
+    saved         the next round may begin  the next stage may begin     noted             noted
+    save_failed   FAILING                   FAILING; STAYING: logged     noted             noted
+    epoch_failed  FAILING                   FAILING                      ignored           ignored
+    stop          SAVING; LOST: ENDED       STAYING: ENDED; else noted   noted             ignored
+    fail          FAILING                   FAILING                      ignored           ignored
+
+A session starts in RUNNING, once; one that was done in an earlier life goes on to SAVING. A step leads to SAVING
+if it was the last, and to FAILING if it fails. FAILING leads to ENDED at once, unless it is unclear which process
+its address leads to.
 """
 
 from collections.abc import Mapping

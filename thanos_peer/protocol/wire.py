@@ -227,7 +227,7 @@ class Codec:
 
     def _unpack(self, frame: bytes) -> tuple[Any, ...]:
         if len(frame) > self.largest_frame:
-            raise _nobody(f"a frame of {len(frame)} bytes; at most {self.largest_frame} are allowed")
+            raise _unknown_sender(f"a frame of {len(frame)} bytes; at most {self.largest_frame} are allowed")
         try:
             fields = msgpack.unpackb(
                 frame,
@@ -246,7 +246,7 @@ class Codec:
             if isinstance(fields, tuple) and len(fields) >= 5:
                 return fields
             what = "not an array of at least five elements"
-        raise _nobody(what)
+        raise _unknown_sender(what)
 
     def _usual_block(self, fields: tuple[Any, ...]) -> Said | None:
         """A sound block of an agent that is not calm and knows of no end: mostly it is one, so in one look."""
@@ -282,9 +282,9 @@ class Codec:
         kind: int
         version, kind, run, sender, k = fields[:5]
         if not (_is_count(version) and _is_count(kind) and _is_count(sender) and _is_count(k)):
-            raise _nobody("a header whose numbers are not whole and non-negative")
+            raise _unknown_sender("a header whose numbers are not whole and non-negative")
         if type(run) is not bytes or len(run) != RUN_BYTES:
-            raise _nobody(f"a header whose run is not {RUN_BYTES} bytes")
+            raise _unknown_sender(f"a header whose run is not {RUN_BYTES} bytes")
         if version != VERSION:
             raise VersionMismatchError(neighbor=sender, theirs=version)
         if kind not in KINDS:
@@ -344,7 +344,7 @@ def _array_counter() -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     return count
 
 
-def _nobody(what: str) -> RemoteProtocolError:
+def _unknown_sender(what: str) -> RemoteProtocolError:
     return RemoteProtocolError(neighbor=None, k=None, what=what)
 
 

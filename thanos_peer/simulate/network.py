@@ -197,7 +197,7 @@ class AgentNetwork:
     def advance(self) -> None:
         """All send their blocks to their neighbors, then all take a step."""
         for agent in self.agents:
-            block = agent.block()
+            block = agent.block
             for neighbor in agent.neighbors:
                 self.agents[neighbor].receive(agent.id, block.as_told_to(neighbor))
         for agent in self.agents:
