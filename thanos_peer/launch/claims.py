@@ -35,6 +35,7 @@ ROUNDING = 1e-12  # residuals below are not compared
 LOOSE = 1.01
 # Components that are worth a smaller share than this are rounding.
 NEGLIGIBLE = 1e-8
+# Regularizers that `independent.py` knows, named again here: the judge imports nothing of the methods.
 JUDGED = ("l1", "l21", "group-l21", "none")
 
 Facts: TypeAlias = Mapping[str, Any]
