@@ -46,7 +46,7 @@ DTYPES: dict[str, np.dtype[Any]] = {"float64": FLOAT64, "float32": np.dtype("<f4
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """I am here, in round k of this run: said first, and again to whoever is being waited for.
+    """I am here, in round k of this run: said first, and again to a neighbor that is being waited for.
 
     Attributes:
         k: The round that the sender is in.
@@ -57,7 +57,7 @@ class Hello:
         software: The sender's version, for messages to people.
         is_asking: Whether it lacks the receiver's block k.
         life: When the sending process started, in milliseconds since 1970.
-        answered: The life of the receiver that it answers; 0 if it answers nobody.
+        answered: The life of the receiver that it answers; 0 if it is no answer.
         oldest: The earliest round whose block the sender could still say again.
         epoch: How often the network has started its tracking again.
         trouble: What keeps the sender waiting, for those that wait for it; empty if nothing does.
@@ -227,7 +227,7 @@ class Codec:
 
     def _unpack(self, frame: bytes) -> tuple[Any, ...]:
         if len(frame) > self.largest_frame:
-            raise _nobody(f"a frame of {len(frame)} bytes; at most {self.largest_frame} are allowed")
+            raise _from_unknown(f"a frame of {len(frame)} bytes; at most {self.largest_frame} are allowed")
         try:
             fields = msgpack.unpackb(
                 frame,
@@ -246,7 +246,7 @@ class Codec:
             if isinstance(fields, tuple) and len(fields) >= 5:
                 return fields
             what = "not an array of at least five elements"
-        raise _nobody(what)
+        raise _from_unknown(what)
 
     def _usual_block(self, fields: tuple[Any, ...]) -> Said | None:
         """A sound block of an agent that is not calm and knows of no end: mostly it is one, so in one look."""
@@ -282,9 +282,9 @@ class Codec:
         kind: int
         version, kind, run, sender, k = fields[:5]
         if not (_is_count(version) and _is_count(kind) and _is_count(sender) and _is_count(k)):
-            raise _nobody("a header whose numbers are not whole and non-negative")
+            raise _from_unknown("a header whose numbers are not whole and non-negative")
         if type(run) is not bytes or len(run) != RUN_BYTES:
-            raise _nobody(f"a header whose run is not {RUN_BYTES} bytes")
+            raise _from_unknown(f"a header whose run is not {RUN_BYTES} bytes")
         if version != VERSION:
             raise VersionMismatchError(neighbor=sender, theirs=version)
         if kind not in KINDS:
@@ -344,7 +344,7 @@ def _array_counter() -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     return count
 
 
-def _nobody(what: str) -> RemoteProtocolError:
+def _from_unknown(what: str) -> RemoteProtocolError:
     return RemoteProtocolError(neighbor=None, k=None, what=what)
 
 

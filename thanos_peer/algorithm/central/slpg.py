@@ -1,7 +1,7 @@
 """SLPG, as the reference solver has it (reference.py), but for every iterate made orthonormal.
 
-The step is the reference solver's first one, 1 divided by the larger of the Lipschitz constants of f's gradient
-and of g; where f is not sparse PCA and its gradient is larger than that at the start, it is shorter.
+The step is the reference solver's first one: 1 divided by the larger of the Lipschitz constants of f's gradient
+and of g. It is shorter where f is not sparse PCA and its gradient at the start is larger than that.
 """
 
 from collections.abc import Iterator
