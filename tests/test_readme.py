@@ -1,4 +1,4 @@
-"""The README is what a new user does first: what stands there must be what happens."""
+"""The README and the pages that it leads to are what a user follows: what they show must be what happens."""
 
 import re
 import subprocess
@@ -14,14 +14,63 @@ from thanos_peer.cli.app import app
 from thanos_peer.launch.cluster import free_ports
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {
+    file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8")
+    for file in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+}
+README = PAGES["README.md"]
+# What a user reads.
+GUIDE = "".join(text for name, text in PAGES.items() if name == "README.md" or Path(name).parent.name == "docs")
 
 
 def console_block(command):
-    """The output that the README shows for a command."""
-    found = re.search(rf"```console\n\$ {re.escape(command)}\n(.*?)```", README, re.DOTALL)
-    assert found, f"the README shows no output of: {command}"
-    return found.group(1)
+    """The output that a page shows for a command."""
+    found = re.findall(rf"```console\n\$ {re.escape(command)}\n(.*?)```", GUIDE, re.DOTALL)
+    assert len(found) == 1, f"{len(found)} pages show the output of: {command}"
+    return found[0]
+
+
+def headings_of(text):
+    """What may follow a # in a link to a page."""
+    titles = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_leads_somewhere(name):
+    links = re.findall(r"\]\(([^)\s]+)\)", PAGES[name])
+    for link in links:
+        path, _, heading = link.partition("#")
+        if "://" in path:
+            continue
+        target = (ROOT / name).parent / path if path else ROOT / name
+        assert target.exists(), link
+        if heading:
+            assert heading in headings_of(target.read_text(encoding="utf-8")), link
+
+
+def test_the_readme_is_short_and_leads_to_every_page():
+    assert len(README.split()) <= 3000
+    pages = {name for name in PAGES if Path(name).parent.name == "docs"}
+    assert pages <= set(re.findall(r"\]\((docs/[\w-]+\.md)[)#]", README))
+
+
+def test_the_table_of_commands_has_a_row_for_each():
+    rows = re.findall(
+        r"^\| (`[^|]*`)[^|]* \|", README.partition("## Commands")[2].partition("\n## ")[0], re.MULTILINE
+    )
+    told = {name.split()[0] for names in rows for name in re.findall(r"`([^`]+)`", names)} - {"check", "draw"}
+    assert told == {name for name, command in app.commands.items() if not command.hidden}
+
+
+def test_the_settings_for_ones_own_data_make_a_topology(tmp_path):
+    (settings,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+    text = (ROOT / "topologies/small.toml").read_text(encoding="utf-8")
+    start, *peers = re.split(r"(?=^\[\[peers\]\])", text, flags=re.MULTILINE)
+    np.savetxt(tmp_path / "north.csv", np.random.default_rng(1).standard_normal((9, 6)), delimiter=",")
+    (tmp_path / "mine.toml").write_text(start[: start.index("[problem.data]")] + settings + "".join(peers[1:]))
+    result = CliRunner().invoke(app, ["topology", "check", str(tmp_path / "mine.toml")])
+    assert result.exit_code == 0, result.output
 
 
 def test_the_output_of_topology_check_is_the_real_one(monkeypatch):
@@ -31,7 +80,7 @@ def test_the_output_of_topology_check_is_the_real_one(monkeypatch):
 
 
 def test_the_table_of_methods_has_a_row_for_each_with_its_own_defaults():
-    rows = re.findall(r"^\| (`[^|]*`) \|.*\| ([^|]+) \| ([\d,]+), (\S+) \|$", README, re.MULTILINE)
+    rows = re.findall(r"^\| (`[^|]*`) \|.*\| ([^|]+) \| ([\d,]+), (\S+) \|$", GUIDE, re.MULTILINE)
     told = {
         name: (needs.startswith("sparse PCA"), int(rounds.replace(",", "")), float(tolerance))
         for names, needs, rounds, tolerance in rows
@@ -108,7 +157,7 @@ def test_the_mistake_in_a_data_file_is_reported_that_way(tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", ["compose", "kubernetes"])
 def test_what_is_deployed_lies_where_the_next_line_looks_for_it(tmp_path, monkeypatch, command):
     (line,) = re.findall(
-        rf"^thanos-peer ({command} mine\.toml.*?) +# writes mine\.{command}/$", README, re.MULTILINE
+        rf"^thanos-peer ({command} mine\.toml.*?) +# writes mine\.{command}/$", GUIDE, re.MULTILINE
     )
     monkeypatch.chdir(tmp_path)
     Path("mine.toml").write_bytes((ROOT / "topologies/small.toml").read_bytes())
@@ -117,12 +166,12 @@ def test_what_is_deployed_lies_where_the_next_line_looks_for_it(tmp_path, monkey
 
 
 def python_blocks(word):
-    return [code for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if word in code]
+    return [code for code in re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL) if word in code]
 
 
 def test_results_can_be_used_as_shown(tmp_path, monkeypatch):
     (code,) = python_blocks("load_result")
-    (commands,) = re.findall(r"```sh\n(thanos-peer transform.*?)```", README, re.DOTALL)
+    (commands,) = re.findall(r"```sh\n(thanos-peer transform.*?)```", GUIDE, re.DOTALL)
     monkeypatch.chdir(tmp_path)
     np.save("new.npy", np.arange(24.0).reshape(4, 6))
     np.savetxt("new.csv", np.load("new.npy"), delimiter=",")
@@ -152,6 +201,7 @@ def test_the_python_example_runs_and_converges(code):
 
 def test_the_exit_codes_agree_with_the_help():
     rows = re.findall(r"^\| (\d+(?:, \d+)?) \|", README, re.MULTILINE)
+    assert len(rows) >= 12
     codes = {code for row in rows for code in row.split(", ")}
     help_text = CliRunner().invoke(app, ["--help"]).output
     assert codes == set(re.findall(r"\b(\d+)\s", help_text.split("Exit codes:")[1]))

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-NAMED = re.compile(r"`(?P<file>tests/(?:\w+/)?test_\w+\.py)?(?:::(?P<name>test_\w+))?`")
+NAMED = re.compile(r"`(?P<file>tests/(?:\w+/)*test_\w+\.py)?(?:::(?P<name>test_\w+))?`")
 
 
 def named_tests():

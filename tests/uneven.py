@@ -1,17 +1,22 @@
 """Samples split unevenly over the peers of a network: CSV files with names, and a topology that prepares them."""
 
 import csv
+import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from networks import raw_topology
+from networks import found_bits, make_instance, raw_topology
 from sklearn import datasets
 
 from thanos_peer.launch.cluster import free_ports
+from thanos_peer.simulate import AgentNetwork
 
 PREPARED = {"kind": "files", "center": True, "scale": True, "overall": "auto"}
 FOUND = {"kind": "destiny", "seed": 1}
 LEADING = {"kind": "leading", "seed": 1}
+PLAIN = {"kind": "random", "seed": 1}
+N = 5  # features, where nothing else is said
 
 
 def real_samples(name):
@@ -73,3 +78,46 @@ def leading(rows, p):
     """The leading right singular vectors of rows, (n, p), and all squared singular values."""
     _, lengths, Vt = np.linalg.svd(rows, full_matrices=False)
     return Vt[:p].T, lengths**2
+
+
+def instance_of(directory, parts, family="ring", *, change=None, **options):
+    """A checked topology with these parts, its data and rules."""
+    raw = raw_with_parts(directory, parts, family, **options)
+    if change is not None:
+        change(raw)
+    return make_instance(raw, file=directory / "net.toml")
+
+
+def network_of(*arguments, **options):
+    """The agents of that."""
+    return AgentNetwork(instance_of(*arguments, **options))
+
+
+def run(network):
+    """To the end; for every phase the rounds that it took."""
+    rounds = []
+    while not network.is_done:
+        phases = [(agent.phase, agent.k) for agent in network.agents]
+        assert len(set(phases)) == 1  # all are in the same one
+        rounds.append(phases[0][0])
+        network.advance()
+        assert network.agents[0].k == len(rounds)
+    return {name: len(list(group)) for name, group in itertools.groupby(rounds)}
+
+
+def some_parts(sizes, n=N):
+    """Random samples, cut into parts of these sizes."""
+    return np.split(random_samples(sum(sizes), n), np.cumsum(sizes)[:-1])
+
+
+def assert_all_found_the_same(network):
+    """To the last bit, but for what each has of its own."""
+    first, *others = (
+        found_bits(replace(agent.found, final=None, X=None, sparse=None)) for agent in network.agents
+    )
+    assert all(other == first for other in others)
+
+
+def with_own_steps(raw):
+    """THANOS with parameters that need no phase `size`."""
+    raw["algorithm"] |= {"beta": 1.0, "step": {"rule": "bb", "first": 1e-9}}

@@ -166,7 +166,7 @@ def make_directory(path: Path, *, is_flushed: bool = True, is_private: bool = Fa
 
 
 def _keep_others_out(path: Path) -> None:
-    """Let no other user write to a directory of this one, unless nobody may remove what another has made there."""
+    """Let no other user write to a directory of this one, unless users may remove only their own files there."""
     found = path.stat()
     check_owner(path, found)
     is_open = bool(found.st_mode & OTHERS_MAY_WRITE) and not found.st_mode & stat.S_ISVTX

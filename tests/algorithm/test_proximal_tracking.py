@@ -11,7 +11,7 @@ from networks import make_instance, raw_topology
 import thanos_peer
 from thanos_peer.agent import Agent
 from thanos_peer.algorithm import proximal_tracking
-from thanos_peer.algorithm.proximal_tracking import LEVELS, SHORTEST, TrackingState
+from thanos_peer.algorithm.proximal_tracking import ALARM_LEVELS, SHORTEST, TrackingState
 from thanos_peer.simulate import AgentNetwork, StackedNetwork
 
 # Iterations between two looks of the guard: few, so that tests are quick.
@@ -119,7 +119,7 @@ def bits_of(found, name):
     return [getattr(state, name).tobytes() for state in found]
 
 
-@pytest.mark.parametrize("level", range(LEVELS + 1))
+@pytest.mark.parametrize("level", range(ALARM_LEVELS + 1))
 def test_the_trackers_add_up_to_the_gradients_at_every_level(instance, level):
     network = begun(AgentNetwork, instance)
     to_iteration(network, 3)

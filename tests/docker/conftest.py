@@ -36,7 +36,7 @@ def clean_copy(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def image(engine, clean_copy):
-    """The image, built as the README says, with no network but for fetching the wheels."""
+    """The image, built as docs/containers.md says, with no network but for fetching the wheels."""
     make(clean_copy, "wheels")
     dockerfile = clean_copy / "docker/Dockerfile"
     engine.docker("build", "--network", "none", "--file", dockerfile, "--tag", IMAGE, clean_copy, seconds=600)

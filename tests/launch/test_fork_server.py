@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from launch.test_run import are_stepping, fork_server_of, launch, peers_of
+from launch.test_cluster import are_stepping, fork_server_of, launch, peers_of
 from processes import (
     assert_same_bits,
     command,

@@ -13,16 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import make_topology
+from protocol.vectors import FILE, codec_of, message_of, numbers_of
 from uneven import raw_with_parts
 
-from thanos_peer.algorithm.fixed_point import EXACT, FixedPoint
+from thanos_peer.algorithm.fixed_point import EXACT
 from thanos_peer.block import NOTHING, PAIR, WORD, Block, StopWord, bytes_each
 from thanos_peer.errors import RemoteProtocolError
 from thanos_peer.preparation import outline
 from thanos_peer.protocol.wire import LARGEST_ROUND, VERSION, Bye, Codec, Hello, VersionMismatchError
 
 DIGEST = "00112233445566778899aabbccddeeff" * 2
-VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text(encoding="utf-8"))
+VECTORS = json.loads(FILE.read_text(encoding="utf-8"))
 N, P = 3, 2
 FORMS = frozenset({("int128", (1, 4)), (EXACT.kind, (1, 1)), (WORD, (1, 3)), (NOTHING, (0, 0))})
 CODEC = Codec(DIGEST, n=N, p=P, dtype="float64", forms=FORMS)
@@ -453,20 +454,6 @@ def test_a_hello_of_another_run_is_decoded_so_that_the_difference_can_be_named()
     assert CODEC.decode(other.encode(2, hello)) == (2, hello)
 
 
-def published_numbers(fields):
-    """The bytes of what a vector of a sum says."""
-    if "total" in fields:
-        form = FixedPoint.within(2 * fields["total"], fields["peers"])
-        assert form.last == fields["exponent"]
-        return form.encode(np.array(fields["values"]), fields["peers"])
-    if "values" in fields:
-        return EXACT.encode(np.array(fields["values"]), 1)
-    if "integers" in fields:
-        size = bytes_each(fields["kind"])
-        return b"".join(int(number).to_bytes(size, "little", signed=True) for number in fields["integers"])
-    return np.array(fields.get("word", []), dtype="<f8").tobytes()
-
-
 def test_the_published_vectors_have_every_kind_of_message_and_block():
     assert {vector["kind"] for vector in VECTORS} == {"hello", "block", "bye"}
     blocks = [vector for vector in VECTORS if vector["kind"] == "block"]
@@ -488,28 +475,14 @@ def test_the_exponent_of_128_bits_is_the_one_that_the_document_says():
     assert fields["exponent"] == e + len(f"{fields['peers'] - 1:b}") + 2 - 128
     whole = [math.trunc(Fraction(value) / two ** fields["exponent"]) for value in fields["values"]]
     sent = b"".join(number.to_bytes(16, "little", signed=True) for number in whole)
-    assert published_numbers(fields) == sent
+    assert numbers_of(fields) == sent
     document = Path(__file__).parents[2] / "docs" / "protocol.md"
     assert "L = e + b + 2 - 128" in document.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: v["name"])
 def test_the_published_vectors_encode_and_decode(vector):
-    fields = dict(vector["message"])
-    forms = [(fields["kind"], tuple(fields["shape"]))] if "shape" in fields else []
-    codec = Codec(vector["digest"], n=vector["n"], p=vector["p"], dtype=vector["dtype"], forms=forms)
-    kind = {"hello": Hello, "bye": Bye, "block": Block}[vector["kind"]]
-    if kind is Block:
-        stop = StopWord(fields.pop("streak"), fields.pop("after"))
-    if forms:
-        numbers, (what, shape) = published_numbers(fields), forms[0]
-        message = Block(fields["k"], numbers, shape, fields["eta"], stop, fields["fallback"], what)
-    elif kind is Block:
-        X, D = np.array(fields.pop("X")), np.array(fields.pop("D"))
-        message = Block.of(fields["k"], X, D, fields["eta"], stop, fields["fallback"])
-    else:
-        message = kind(**fields)
-    frame = bytes.fromhex(vector["frame"])
+    codec, message, frame = codec_of(vector), message_of(vector), bytes.fromhex(vector["frame"])
     assert codec.encode(vector["sender"], message) == frame
     sender, decoded = codec.decode(frame)
     assert sender == vector["sender"]

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from networks import make_instance, raw_topology
+from uneven import instance_of, some_parts
 
 from thanos_peer.agent import Agent
 from thanos_peer.algorithm.regularizers import REGULARIZERS
@@ -264,3 +265,12 @@ def test_without_a_reference_a_row_has_no_distances():
     instance = make_instance(max_rounds=1)
     row = measure(StackedNetwork(instance), instance)
     assert (row.distance, row.aligned_distance, row.gap) == (None, None, None)
+
+
+def test_the_stacked_agents_have_the_same_sparse_answer(tmp_path):
+    instance = instance_of(tmp_path, some_parts((20, 3, 30)), mu=0.3, max_rounds=40)
+    one, stacked = AgentNetwork(instance), StackedNetwork(instance)
+    for network in (one, stacked):
+        while not network.is_done:
+            network.advance()
+    assert one.sparse.tobytes() == stacked.sparse.tobytes()

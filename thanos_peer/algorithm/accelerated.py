@@ -45,7 +45,7 @@ STEEPEST = 0.01
 _FIRST_SHRINK = 0.125
 # Pairs: while the least residual is at most the first number, the search goes on for at most so many evaluations
 # without a better one.
-_PATIENCE = ((1e-12, 100), (1e-9, 10_000), (np.inf, 20_000))
+_LONGEST_STALL = ((1e-12, 100), (1e-9, 10_000), (np.inf, 20_000))
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def tell(state: AcceleratedState, G: Matrix, value: float, g: Regularizer, bound
 
 def is_over(state: AcceleratedState, tolerance: float) -> bool:
     """Whether the tolerance is reached, or the residual has long stopped falling because of rounding."""
-    patience = next(most for below, most in _PATIENCE if state.least <= below)
+    patience = next(most for below, most in _LONGEST_STALL if state.least <= below)
     return bool(state.least <= tolerance or state.iterations - state.least_at > patience)
 
 

@@ -1,8 +1,8 @@
 """The leading singular vectors of all samples, by exact sums: a block Krylov method at the root of the tree.
 
 Each sum is AA'Q for a block Q of p orthonormal columns. The root keeps all blocks and what came of them, and asks
-for the residual of its best guess next; so after n/p sums at the latest it knows AA' on the whole space, and
-mostly much earlier the residual is down to rounding.
+for the residual of its best guess next. After n/p sums at the latest it knows AA' on the whole space. Mostly the
+residual is down to rounding much earlier.
 """
 
 from dataclasses import dataclass

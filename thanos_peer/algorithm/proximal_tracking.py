@@ -40,7 +40,8 @@ SHRINK = 6.0
 QUICK = 0.9
 # How much T rounds shrink disagreement then: the first number times M/low, but at least the second.
 QUICK_SHRINK, LEAST_SHRINK = 2.0, 8.0
-LEVELS = 4  # of alarm
+# Counts of alarms with a mixing of their own: 0, 1, 2, and 3 or more.
+ALARM_LEVELS = 4
 # Iterations between two looks of the guard.
 WATCH = 100
 # Shortest step after alarms, relative to the step that agents begin with.
@@ -65,7 +66,7 @@ class Agreement(Sum):
     @staticmethod
     def layout(n: int, p: int, d: int) -> Layout:
         """A number and a gradient up; down M, low, the roots for each level, and the mean gradient."""
-        return Layout(EXACT.kind, 1 + n * p, 2 + LEVELS * (d + 1) + n * p)
+        return Layout(EXACT.kind, 1 + n * p, 2 + ALARM_LEVELS * (d + 1) + n * p)
 
     def _own(self) -> Matrix:
         """Its share of the norms, and the gradient at the start."""
@@ -80,7 +81,7 @@ class Agreement(Sum):
         captured = float(np.linalg.eigvalsh(sym(-setup.start.T @ G))[-1])
         low = min(M, max(M / setup.d, (setup.bound or 0.0) / n, captured))
         spectrum = setup.spectrum()
-        rows = np.zeros((LEVELS, setup.d + 1))
+        rows = np.zeros((ALARM_LEVELS, setup.d + 1))
         for level, row in enumerate(rows):
             roots, times = best_polynomial(spectrum, 4**level * _shrink(spectrum, M / low))
             row[:2], row[2 : 2 + len(roots)] = (times, len(roots)), roots
@@ -92,11 +93,11 @@ class Agreement(Sum):
     def _word_fault(self, word: Matrix) -> str | None:
         """Of M, low, the roots of each level, and the mean gradient."""
         d, (M, low) = self._setup.d, word[:2].tolist()
-        rows, G = np.split(word[2:], [LEVELS * (d + 1)])
+        rows, G = np.split(word[2:], [ALARM_LEVELS * (d + 1)])
         return (
             largest_fault(self._setup, M / d)
             or range_fault("low", low, M / d, M)
-            or next((fault for row in rows.reshape(LEVELS, d + 1) if (fault := _roots_fault(row))), None)
+            or next((fault for row in rows.reshape(ALARM_LEVELS, d + 1) if (fault := _roots_fault(row))), None)
             or self._gradient_fault(d * G)
         )
 
@@ -186,8 +187,8 @@ class ProximalTracking(Method[TrackingState]):
         assert setup.agreed is not None, "the sum comes before"  # noqa: S101
         self._f, self._g, self._d, word = setup.f, setup.whole, setup.d, setup.agreed
         self._M, self._low = float(word[0]), float(word[1])
-        rows, mean = np.split(word[2:], [LEVELS * (setup.d + 1)])
-        self._roots = [int(row[0]) * row[2 : 2 + int(row[1])].tolist() for row in rows.reshape(LEVELS, -1)]
+        rows, mean = np.split(word[2:], [ALARM_LEVELS * (setup.d + 1)])
+        self._roots = [int(row[0]) * row[2 : 2 + int(row[1])].tolist() for row in rows.reshape(ALARM_LEVELS, -1)]
         self._mean = mean.reshape(setup.start.shape[-2:])
         steepest = slope(setup.whole, *setup.start.shape[-2:])
         self._steep, self._unit = STEEPEST * steepest, max(self._low, steepest)
@@ -227,7 +228,7 @@ class ProximalTracking(Method[TrackingState]):
     def step(self, k: int, state: TrackingState, received: Received) -> TrackingState:  # noqa: ARG002
         """One mixing; the last one of an iteration ends it."""
         level, at, is_second = _of_all(state.level), _of_all(state.at), bool(_of_all(state.is_second))
-        roots, is_apart = self._roots[min(level, LEVELS - 1)], level > 0
+        roots, is_apart = self._roots[min(level, ALARM_LEVELS - 1)], level > 0
         state = replace(state, alarm=np.where(received.largest_eta() > 0, 1.0, state.alarm))
         if roots:
             u = roots[at]

@@ -74,11 +74,11 @@ class _Failure(click.ClickException):
     epilog="Exit codes: 0 done, 1 a bug of ours, 2 wrong usage, 3 a wrong file or setting, 4 the numbers "
     "diverged, 5 peers cannot work together, 6 a neighbor was lost, 7 different bits, 8 a state that cannot be "
     "saved or gone on from, 9 faults of `chaos` did not strike, 10 a false claim, 130 or 143 interrupted (results "
-    "so far are kept), 137 a peer of `run` was killed, 141 nobody read the output to its end.",
+    "so far are kept), 137 a peer of `run` was killed, 141 the output was not read to its end.",
 )
 @click.version_option(__version__, prog_name="thanos-peer")
 def app() -> None:
-    """Sparse components of everybody's data, with nobody handing theirs over.
+    """Sparse components of the data of many organisations, none of which hands its data over.
 
     Agents on a connected graph each hold private data. Together they minimise sum_i f_i(X) + g_i(X) over
     matrices with orthonormal columns. Each speaks to its neighbors only: exact methods sum over a tree of the

@@ -57,13 +57,13 @@ def chaos_command(
 
     One process runs the network first: its bits are compared with, and the faults are drawn over its rounds from
     the seed. Then all peers run as processes on this machine, with a proxy before each, encrypted as by `run`.
-    Peers are killed (alone, several at once, again and again while they start, in the middle of saving) and
-    started again, frozen and thawed; connections are cut, refused, reset, left half open, stalled on one way or
+    Peers are killed and started again: alone, several at once, again and again while they start, in the middle of
+    saving. They are frozen and thawed. Connections are cut, refused, reset, left half open, stalled on one way or
     both, delayed, and lose bytes.
 
-    Exit code 0 if the results of every peer agree to the last bit and all stopped after the same round, what the
-    peers claim of them (converged, residual, mean, scale and more) is what follows from the data, and all faults
-    have struck. 7 for other bits, 10 for a false claim, 9 for fewer faults than asked for.
+    Exit code 0 says three things. The results of every peer agree to the last bit, and all stopped after the same
+    round. What the peers claim of them (converged, residual, mean, scale and more) follows from the data. All
+    faults have struck. 7 for other bits, 10 for a false claim, 9 for fewer faults than asked for.
     """
     drawn_from = kinds_for(kinds, in_the_clear=in_the_clear)
     topology = load(file, allowed_code=allowed_code)

@@ -94,10 +94,10 @@ def compare_command(
 
     For each method: rounds, messages, payload bytes and seconds until the gap is below 1e-2, 1e-4 and 1e-8, phases
     of preparation included; then the final gap, the certified residual, feasibility, the support, and what failed.
-    The gap is the objective at the nearest point of the manifold to the mean of all X_i, less the best one known
-    (of a centralised reference from the same start, and of the ends of all runs), divided by ||A||_2^2. A run
-    whose residual is above 1e-6 is not stationary, whatever tolerance its method goes by; one whose residual is
-    small but not its gap has ended at another stationary point: the table says so.
+    The gap is the objective at the nearest point of the manifold to the mean of all X_i, less the best one known,
+    divided by ||A||_2^2. The best one known is of a centralised reference from the same start, or of the end of a
+    run. A run whose residual is above 1e-6 is not stationary, whatever tolerance its method goes by. A run whose
+    residual is small but not its gap has ended at another stationary point: the table says so.
 
     Written to the directory: table.md (also printed), table.csv with medians and spread over seeds, runs.csv with
     a row per run, and figure.png (with the extra `plots`). Every finished run is kept there: after Ctrl-C (exit

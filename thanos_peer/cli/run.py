@@ -29,7 +29,7 @@ from thanos_peer.storage.summary import Summary, summarize
 from thanos_peer.topology import Topology, load
 
 # Seconds between two looks at the peers.
-LOOK = 0.1
+SNAPSHOT_PAUSE = 0.1
 # Seconds between two questions to a peer about its phase.
 LOOK_AT_PHASE = 1.0
 # Seconds that peers get after Ctrl-C to finish their round and write: disks may be slow.
@@ -102,7 +102,7 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
         shutdown: Shutdown | None = None
         is_running, looked_at, first_seen = True, began, None
         while is_running:
-            time.sleep(LOOK)
+            time.sleep(SNAPSHOT_PAUSE)
             # Looked at first, so that the last snapshots are read after all peers have ended.
             is_running = cluster.is_running
             if time.monotonic() - looked_at > LOOK_AT_PHASE and not launch.quiet:
@@ -110,7 +110,7 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
                 _show_phase(cluster, progress, topology)
             for snapshot in cluster.snapshots():
                 shown = 0 if row is None else row.round
-                first_seen = first_seen or time.monotonic() - LOOK
+                first_seen = first_seen or time.monotonic() - SNAPSHOT_PAUSE
                 row = measure(snapshot, launch.instance, launch.reference(snapshot))
                 directory.append(row)
                 speed = row.round / (time.monotonic() - first_seen)

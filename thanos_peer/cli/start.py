@@ -15,7 +15,7 @@ from thanos_peer.cli.paths import PATH
 from thanos_peer.errors import ConfigError
 from thanos_peer.own_code import check_allowed
 from thanos_peer.peer.daemon import PeerOptions, run_peer
-from thanos_peer.peer.logs import LEVELS, set_up_logging
+from thanos_peer.peer.logs import LOG_LEVELS, set_up_logging
 from thanos_peer.peer.signals import Signals
 from thanos_peer.protocol.waiting import Patience
 from thanos_peer.topology import load
@@ -165,7 +165,7 @@ LET_PEERS_RUN = click.option(
 )
 @click.option("--stay", is_flag=True, help="When done, stay until SIGTERM: for engines that restart what ends.")
 @click.option("--keep-every", type=click.IntRange(min=0), default=0, help="Keep the X of every so many rounds.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
 @click.option("--log-json", is_flag=True, help="Log JSON lines.")
 @click.option("--end-with-stdin", is_flag=True, hidden=True)
 def start_command(

@@ -12,7 +12,7 @@ from thanos_peer.problem import Instance, build
 from thanos_peer.storage.outcome import load_outcome
 
 # Seconds between two looks at what the peers have recorded.
-LOOK = 0.02
+TRACE_PAUSE = 0.02
 
 
 def run_peers(trial: Trial, judge: Instance, out: Path, on_round: OnRound) -> Record:
@@ -43,7 +43,7 @@ def _run_peers(trial: Trial, judge: Instance, out: Path, on_round: OnRound) -> R
     with Cluster(topology, out, secrets, keep_every=1) as cluster:
         is_running = True
         while is_running:
-            time.sleep(LOOK)
+            time.sleep(TRACE_PAUSE)
             # Looked at first, so that the last snapshots are read after all peers have ended.
             is_running = cluster.is_running
             for snapshot in cluster.snapshots():

@@ -20,7 +20,7 @@ from thanos_peer.launch.faults import Fault
 from thanos_peer.launch.proxy import Proxies
 
 # Seconds between two looks at the peers.
-LOOK = 0.02
+STRIKE_PAUSE = 0.02
 # Seconds without anything new after which the run is given up.
 STUCK = 120.0
 # Seconds, in place of STUCK, while a peer does not say where it is: it may be reading its data.
@@ -129,7 +129,7 @@ class Chaos:
         """
         self._allow()
         while self._cluster.is_running:
-            time.sleep(LOOK)
+            time.sleep(STRIKE_PAUSE)
             self._cluster.check()
             is_seen = self._look()
             self._thaw_those_due()

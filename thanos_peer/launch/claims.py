@@ -27,7 +27,7 @@ from thanos_peer.topology import Topology
 from thanos_peer.topology.data import samples_of
 
 # A point nearer to orthonormal columns than this may be certified.
-FEASIBLE = 1e-9
+CERTIFIABLE = 1e-9
 # Largest relative difference between two ways to compute the same number.
 EXACT = 1e-7
 ROUNDING = 1e-12  # residuals below are not compared
@@ -35,6 +35,7 @@ ROUNDING = 1e-12  # residuals below are not compared
 LOOSE = 1.01
 # Components that are worth a smaller share than this are rounding.
 NEGLIGIBLE = 1e-8
+# Regularizers that `independent.py` knows, named again here: the judge imports nothing of the methods.
 JUDGED = ("l1", "l21", "group-l21", "none")
 
 Facts: TypeAlias = Mapping[str, Any]
@@ -213,7 +214,7 @@ class PeerClaims:
             return
         sparse = self.result.sparse_components_.T
         off, least = _infeasibility(sparse), data.least_residual(sparse, self._overall)
-        if claimed is not None and off <= FEASIBLE:  # else another point is certified
+        if claimed is not None and off <= CERTIFIABLE:  # else another point is certified
             yield Claim(
                 self.peer, "residual", claimed, f"at least {least}", is_true=least <= LOOSE * claimed + ROUNDING
             )

@@ -29,7 +29,7 @@ _PROGRAM: Final = (sys.executable, "-m", "thanos_peer")
 _ROOM: Final = 2048
 _PAUSE: Final = 0.02  # seconds between two looks
 # Seconds that the fork server may take to be ready, or to answer, on however busy a machine.
-_PATIENCE: Final = 120.0
+_READY_TIMEOUT: Final = 120.0
 # Seconds in which the fork server ends by itself, and says what was wrong.
 _GRACE: Final = 5.0
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -124,7 +124,7 @@ class ForkServer:
         self._pending: dict[PeerProcess, tuple[list[str], Path]] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
-        self._is_ready, self._ready_until = False, time.monotonic() + _PATIENCE
+        self._is_ready, self._ready_until = False, time.monotonic() + _READY_TIMEOUT
         # A process that ignores SIGCHLD is not told the exit codes of its children.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if forks and _becomes_subreaper():
@@ -135,7 +135,7 @@ class ForkServer:
     def _open(self) -> socket.socket:
         """Start the fork server; returns the launcher's end of the channel to it."""
         channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        channel.settimeout(_PATIENCE)
+        channel.settimeout(_READY_TIMEOUT)
         with theirs:
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - our own command

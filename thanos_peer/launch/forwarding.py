@@ -18,7 +18,7 @@ GREETING = 64
 LONG, COMMAND = 0x02, 0x04
 LARGEST_PIECE = 2**20  # bytes
 # Seconds between two looks at whether a connection may go on.
-LOOK = 0.005
+ALLOWANCE_PAUSE = 0.005
 
 Reader: TypeAlias = asyncio.StreamReader
 Writer: TypeAlias = asyncio.StreamWriter
@@ -112,7 +112,7 @@ class Forwarding:
             if self._left > 0:
                 self._left -= 1
                 return
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(ALLOWANCE_PAUSE)
 
     async def _weathered(self, piece: bytes) -> bytes:
         """What the weather makes of a piece, or of a message in the clear."""

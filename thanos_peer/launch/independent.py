@@ -3,7 +3,7 @@
 The problem: minimise -tr(X'CX)/2 + mu r(X) over X of (n, p) with X'X = I, where C = AA' of all samples together.
 X is stationary if there are a subgradient s of mu r at X and a symmetric S with -CX + s + XS = 0. The residual is
 the least norm of that sum over all s and S, divided by ||A||_2^2, or by the usual size of an entry of s if that is
-larger, which is mu for l1, and mu sqrt(groups/(np)) for the others, mu/sqrt(p) for rows:
+larger. That size is mu for l1, mu/sqrt(p) for rows, and mu sqrt(groups/(np)) for groups:
 
     l1      s is mu sign(x) where an entry x of X is not 0, and anything in [-mu, mu] where it is
     l21     the same with rows x: mu x/||x|| where a row is not 0, and anything of norm mu at most where it is;

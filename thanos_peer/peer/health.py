@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 
-PATIENCE = 3.0  # seconds
+HEALTH_TIMEOUT = 3.0  # seconds
 PAUSE = 0.02  # seconds
 LARGEST_ANSWER = 2**24  # bytes
 
@@ -75,7 +75,7 @@ def _left(until: float) -> float:
 
 def _is_well(address: str) -> bool:
     try:
-        return answer_at(address, timeout=PATIENCE).endswith(b"\n")
+        return answer_at(address, timeout=HEALTH_TIMEOUT).endswith(b"\n")
     except OSError:
         return False
 

@@ -7,7 +7,7 @@ import time
 
 from thanos_peer.block import AgentId
 
-LEVELS = ("debug", "info", "warning", "error")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class _JsonFormatter(logging.Formatter):

@@ -14,7 +14,7 @@ from thanos_peer.transport.links import Links
 log = logging.getLogger("thanos_peer")
 
 # Seconds to reach the neighbors: more than a link needs to come up where a neighbor listens.
-PATIENCE = 5.0
+REACH_TIMEOUT = 5.0
 PAUSE = 0.05
 # Seconds that ZeroMQ gets to send the message.
 LINGER = 2.0
@@ -39,7 +39,7 @@ async def notify_neighbors(
         # The log of this host says it at least.
         log.warning("neighbors could not be told: %s", error)
         return
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + REACH_TIMEOUT
     frame = codec.encode(agent, bye)
     try:
         while waiting and time.monotonic() < until:

@@ -7,8 +7,8 @@ way. Answers are not encrypted. Rules:
 1. On local sockets the peer's own user is answered, and root, and no other user.
 2. Any other address is one of its own host too, unless the topology file says otherwise in words
    (`keys.check_in_the_clear`).
-3. There are MOST_ANSWERS connections at a time, for PATIENCE seconds each; others wait in the kernel's queue. When
-   files run out, the peer goes on and answers later.
+3. There are MOST_ANSWERS connections at a time, for ANSWER_TIMEOUT seconds each; others wait in the kernel's
+   queue. When files run out, the peer goes on and answers later.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ log = logging.getLogger("thanos_peer")
 # Connections per callback, so that endless requests do not stop the rounds.
 MOST_AT_ONCE = 4
 MOST_ANSWERS = 8
-PATIENCE = 2.0  # seconds that an answer may take
+ANSWER_TIMEOUT = 2.0  # seconds that an answer may take
 # Seconds until the next connection is let in, after one too many.
 PAUSE = 0.1
 ASKED_AT_ONCE = 32
@@ -180,7 +180,7 @@ class StatusServer:
     async def _tell(self, connection: socket.socket, answer: bytes) -> None:
         connection.settimeout(0)
         with connection, contextlib.suppress(OSError):  # TimeoutError is one
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(ANSWER_TIMEOUT):
                 await self._loop.sock_sendall(connection, answer)
 
     def close(self) -> None:

@@ -1,13 +1,13 @@
 """The rules of a round, for one agent.
 
-1. Neighbors are at most one round apart: nobody finishes round k without the other's block k. So an inbox
+1. Neighbors are at most one round apart: neither finishes round k without the other's block k. So an inbox
    holds blocks of rounds k and k + 1, and nothing else.
 2. A block from the past, or one that is here already, is a repetition and is ignored. One from beyond k + 1
    is the neighbor's fault, and so is a repetition that says something else. But an agent that has started again
    from an earlier round is behind by itself: what its neighbors say meanwhile is early, not wrong.
 3. What is taken comes in increasing order of agent, its own block among it, whatever the order of arrival.
 4. Only `receive` fills the inbox, only `take` empties it. `publish` comes first in each round.
-5. Its own blocks are kept while somebody may ask for them: those of this round and the last, for a neighbor that
+5. Its own blocks are kept while a neighbor may ask for them: those of this round and the last, for a neighbor that
    is one round behind, and all since the earliest round that a neighbor may have to start again from; but no more
    than `most_said`, whatever a neighbor says.
 """
@@ -26,7 +26,7 @@ class Exchange:
         agent: Whose exchange this is.
         neighbors: With whom it exchanges.
         k: The round it starts with.
-        said: Its own earlier blocks, one for each round up to k - 1 that somebody may ask for.
+        said: Its own earlier blocks, one for each round up to k - 1 that a neighbor may ask for.
         fallbacks: The earliest round that each neighbor may start again from; k if not given.
         is_again: Whether the agent has started again, and its neighbors may be far ahead.
         most_said: How many of its own blocks it keeps at the most.

@@ -46,7 +46,7 @@ DTYPES: dict[str, np.dtype[Any]] = {"float64": FLOAT64, "float32": np.dtype("<f4
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """I am here, in round k of this run: said first, and again to whoever is being waited for.
+    """I am here, in round k of this run: said first, and again to a neighbor that is being waited for.
 
     Attributes:
         k: The round that the sender is in.
@@ -57,7 +57,7 @@ class Hello:
         software: The sender's version, for messages to people.
         is_asking: Whether it lacks the receiver's block k.
         life: When the sending process started, in milliseconds since 1970.
-        answered: The life of the receiver that it answers; 0 if it answers nobody.
+        answered: The life of the receiver that it answers; 0 if it is no answer.
         oldest: The earliest round whose block the sender could still say again.
         epoch: How often the network has started its tracking again.
         trouble: What keeps the sender waiting, for those that wait for it; empty if nothing does.

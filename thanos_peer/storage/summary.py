@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from thanos_peer.algorithm.faults import FEASIBLE
 from thanos_peer.algorithm.reference import TARGET, Reference
 from thanos_peer.algorithm.stiefel import infeasibility, orthonormal_basis, polar
 from thanos_peer.block import Matrix
@@ -13,8 +14,6 @@ from thanos_peer.problem import Instance
 from thanos_peer.simulate import Row, ending_of
 from thanos_peer.storage.outcome import Outcome
 
-# A sparse answer nearer to the manifold than this is the one that is judged.
-FEASIBLE = 1e-9
 # Relative to the objective: an answer that is below X* by less than this is as good.
 ROUNDING = 1e-8
 OF_THE_LAST_ROW = ("objective", "feasibility", "consensus", "sigma", "distance", "aligned_distance", "gap")

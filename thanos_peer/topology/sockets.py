@@ -2,7 +2,7 @@
 
 libzmq removes whatever lies at the path before it binds there, so a path that is in use for something else must be
 refused before. And another user who can write to the directory could put a socket of their own in the place of a
-peer's: nobody else may. Names that begin with @ are no paths, and are not looked at.
+peer's, so no other user may write to it. Names that begin with @ are no paths, and are not looked at.
 """
 
 import os

@@ -152,7 +152,7 @@ def _read_private(path: Path) -> str:
         if found.st_mode & OTHERS:
             raise ConfigError(
                 f"others may read or write the secret key {path} (mode {stat.S_IMODE(found.st_mode):04o}); if "
-                f"nobody else has seen it, chmod 600 {path}; else make a new one with `thanos-peer keys new`"
+                f"no other user has seen it, chmod 600 {path}; else make a new one with `thanos-peer keys new`"
             )
         return file.read(LARGEST_SECRET_FILE).decode("ascii", errors="replace")
 

@@ -243,7 +243,7 @@ class Links:
         self._close(self._outboxes.pop(j), linger=0)
 
     def pause(self, j: AgentId, seconds: float) -> None:
-        """Close what a neighbor speaks by, and let it in again later; without keys nobody knows which that is."""
+        """Close the connections of a neighbor, and let it in again later; only keys tell which they are."""
         if self._authenticator is not None:
             self._connections.pause(j, seconds)
 

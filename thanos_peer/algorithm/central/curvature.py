@@ -44,15 +44,15 @@ def curvature(L: float, X: Matrix, G: Matrix) -> float:
     return max(L, float(np.linalg.eigvalsh(sym(-X.T @ G))[-1])) or 1.0
 
 
-def slope(f: Objective, X0: Matrix) -> float:
+def gradient_size(f: Objective, X0: Matrix) -> float:
     """max(L, ||grad f(X0)||_2): L for sparse PCA, and larger where the manifold bends f more than L says."""
     return max(lipschitz_of(f), float(np.linalg.norm(f.gradient(X0), 2)))
 
 
 def steepness(f: Objective, g: Regularizer, X0: Matrix) -> float:
-    """How much f + g may change per unit of X: the slope of f plus L_g / sqrt(p), for the Lipschitz constant of g.
+    """How much f + g may change per unit of X: `gradient_size` of f, plus L_g / sqrt(p).
 
-    sqrt(p) is the norm of a point of the manifold. Steps and smoothing parameters are in units of 1 divided by
-    this, so that units of the data do not matter.
+    L_g is the Lipschitz constant of g, and sqrt(p) is the norm of a point of the manifold. Steps and smoothing
+    parameters are in units of 1 divided by this, so that units of the data do not matter.
     """
-    return slope(f, X0) + g.lipschitz(*X0.shape) / float(np.sqrt(X0.shape[1])) or 1.0
+    return gradient_size(f, X0) + g.lipschitz(*X0.shape) / float(np.sqrt(X0.shape[1])) or 1.0

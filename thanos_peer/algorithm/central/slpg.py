@@ -1,13 +1,13 @@
 """SLPG, as the reference solver has it (reference.py), but for every iterate made orthonormal.
 
-The step is the reference solver's first one, 1 divided by the larger of the Lipschitz constants of f's gradient
-and of g; where f is not sparse PCA and its gradient is larger than that at the start, it is shorter.
+The step is the reference solver's first one: 1 divided by the larger of the Lipschitz constants of f's gradient
+and of g. It is shorter where f is not sparse PCA and its gradient at the start is larger than that.
 """
 
 from collections.abc import Iterator
 
 from thanos_peer.algorithm import reference
-from thanos_peer.algorithm.central.curvature import slope
+from thanos_peer.algorithm.central.curvature import gradient_size
 from thanos_peer.algorithm.objectives import Objective
 from thanos_peer.algorithm.regularizers import Regularizer
 from thanos_peer.algorithm.stiefel import polar
@@ -16,6 +16,6 @@ from thanos_peer.block import Matrix
 
 def iterates(f: Objective, g: Regularizer, X0: Matrix) -> Iterator[Matrix]:
     """The iterates of SLPG from X0, (n, p), without end."""
-    scale = reference.scale_of(slope(f, X0), g, X0)
+    scale = reference.scale_of(gradient_size(f, X0), g, X0)
     for X, _, _ in reference.slpg(f, g, X0, step=1 / scale):
         yield polar(X)
