@@ -3,19 +3,32 @@
 import contextlib
 import os
 import subprocess
+import sys
+from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import pytest
 import tomlkit
-from networks import make_instance, raw_topology
+from hypothesis import given
+from hypothesis import strategies as st
+from networks import make_instance, make_topology, raw_topology
 from processes import PATIENCE, bytes_per_block, command, ended_afterwards, said, start_peer, wait_until
 
 from thanos_peer.agent import SPARE
 from thanos_peer.launch.cluster import free_ports
 from thanos_peer.preparation import outline
-from thanos_peer.protocol.saving import RATE, Saving
+from thanos_peer.protocol.saving import INTERVAL, PARTS
 from thanos_peer.simulate import AgentNetwork
+from thanos_peer.storage import said as said_files
+from thanos_peer.storage.checkpoint import CheckpointStore
+from thanos_peer.storage.said import MOST_BYTES
 from thanos_peer.topology import load
 
+# The benchmarks are scripts that import each other, and no package.
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+checkpoints = import_module("checkpoints")
 ROUNDS = 48
 MODULE = """
 class Sparse:
@@ -56,23 +69,44 @@ def large_blocks(directory):
     return load(directory / "net.toml", allowed_code=(str(directory / "large.py"),))
 
 
-def test_large_checkpoints_are_written_seldom():
-    """A neighbor may name round 0 as its fallback for ever: all blocks since then are in every checkpoint."""
-    network = AgentNetwork(make_instance(raw_topology("path", 2, n=100, p=2, max_rounds=3000, tolerance=0.0)))
-    agent, liar = network.agents
-    agent.fallback = liar.fallback = 0
-    saving, written, largest = Saving(agent, 0.0), 0, 0
-    for k in range(2500):
-        now = k / 100  # seconds
-        network.advance()
-        if saving.is_due(now):
-            memory = saving.begin(now)
-            size = sum(len(block.numbers) for block in memory.said)
-            written, largest = written + size, max(largest, size)
-            saving.end(memory)
-    assert largest > 2 * RATE
-    assert written <= RATE * now + largest
-    assert agent.k - saving.latest <= largest / RATE * 100 + 1
+@pytest.mark.parametrize(
+    ("n", "p", "rate", "seconds"), [(20, 2, 700, 60), (100, 2, 700, 25), (300, 4, 500, 8), (1000, 5, 300, 4)]
+)
+def test_a_neighbor_that_has_all_blocks_kept_has_no_more_written(n, p, rate, seconds, tmp_path):
+    """What is written are the blocks that are sent, once, and checkpoints about once a second."""
+    pair, sent = checkpoints.pair(tmp_path, n, p), 16 * n * p * rate * seconds
+    _, usual = checkpoints.run(pair, tmp_path / "usual", rate, seconds, has_all_kept=False)
+    count, written = checkpoints.run(pair, tmp_path / "all kept", rate, seconds, has_all_kept=True)
+    # Latest blocks, state, and the heads of blocks and files.
+    each = MOST_BYTES + 16 * 16 * n * p + 4096
+    assert count <= seconds / INTERVAL + rate * seconds / (outline(pair).blocks_kept // PARTS)
+    assert written <= sent + count * each
+    assert written <= 1.1 * usual + MOST_BYTES * seconds / 4
+
+
+@given(
+    st.integers(1, 400),
+    st.integers(1, 2000),
+    st.lists(st.integers(0, 9), min_size=1, max_size=40),
+)
+def test_blocks_are_written_once_however_many_are_kept(size, most_bytes, steps):
+    """Of all blocks, but for the latest, whatever the sizes and however many rounds pass between checkpoints."""
+    pair = make_topology(family="path", d=2, n=size, p=1)
+    start = AgentNetwork(make_instance(raw_topology("path", 2, n=size, p=1))).agents[0]
+    peer = checkpoints.Peer(start.memory(), start.block(), start.blocks_kept, has_all_kept=True)
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as directory:
+        patch.setattr(said_files, "MOST_BYTES", most_bytes)
+        with CheckpointStore(Path(directory), pair, 0, is_flushed=False) as store:
+            store.save(peer.memory())
+            state, before = store.files()[-1].stat().st_size, checkpoints.written_so_far()
+            for step in steps:
+                peer.k += step
+                store.save(peer.memory())
+            written = checkpoints.written_so_far() - before
+    each = 16 * size + 100  # a block
+    # Parts are at least as large as what checkpoints hold, and each is named by every later one.
+    parts = min(len(steps), peer.k * each // most_bytes + 1)
+    assert written <= peer.k * each + len(steps) * (state + most_bytes + each + 100 * (parts + 1))
 
 
 def test_a_peer_with_large_blocks_saves_early_and_pauses_for_its_disk(tmp_path):

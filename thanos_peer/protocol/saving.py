@@ -4,6 +4,9 @@ Nothing waits for the disk. A block may be sent before its round is saved, becau
 have sent since the fallback that this peer's blocks name: it can start again from there, and will send the same
 once more. What they keep is bounded in bytes: a peer that gets so far ahead of its disk pauses until it has caught
 up.
+
+What a neighbor says does not make it write more: `storage/said.py` writes each block once, however long a neighbor
+has it kept.
 """
 
 from typing import TYPE_CHECKING
@@ -14,8 +17,6 @@ if TYPE_CHECKING:
 INTERVAL = 1.0  # seconds between two checkpoints
 # Parts into which the rounds that may be unsaved are divided: after one of them a checkpoint is begun.
 PARTS = 4
-# Bytes a second that checkpoints may take: larger ones are rarer, whatever neighbors have this peer keep.
-RATE = 2**20
 # Seconds after which a disk is called slow.
 SLOW = 3.0
 
@@ -40,21 +41,18 @@ class Saving:
         self.count = 0
         self.is_under_way = False
         self._began, self._next_notice = now, SLOW
-        self._bytes = 0
 
     def is_due(self, now: float) -> bool:
         """Whether much has happened since the last time, or it was long ago."""
         unsaved = self._agent.k - self.latest
         is_much = unsaved >= self._most // PARTS or self.must_wait
-        is_long_ago = now - self._began >= max(INTERVAL, self._bytes / RATE)
+        is_long_ago = now - self._began >= INTERVAL
         return not self.is_under_way and (is_much or (is_long_ago and unsaved > 0))
 
     def begin(self, now: float) -> "Memory":
         """What is to be saved now."""
         self.is_under_way, self._began, self._next_notice = True, now, SLOW
-        memory = self._agent.memory()
-        self._bytes = sum(len(block.numbers) for block in memory.said)
-        return memory
+        return self._agent.memory()
 
     def end(self, memory: "Memory") -> None:
         """Note that this is saved."""
