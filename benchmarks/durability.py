@@ -1,6 +1,6 @@
 """What it costs to survive: rounds per second with each setting of --survive, beside none.
 
-python benchmarks/durability.py [--peers 8] [--rounds 3000] [--repeats 3]
+python benchmarks/durability.py [--peers 8] [--rounds 3000] [--repeats 3] [--features 10] [--components 3]
 
 The settings take turns in one sitting; medians and ratios are printed, and how many
 checkpoints a peer wrote.
@@ -20,17 +20,19 @@ SETTINGS = ("nothing", "kill", "power")
 @click.option("--peers", "d", type=int, default=8, show_default=True)
 @click.option("--rounds", type=int, default=3000, show_default=True)
 @click.option("--repeats", type=int, default=3, show_default=True)
-def main(d: int, rounds: int, repeats: int) -> None:
+@click.option("--features", "n", type=int, default=10, show_default=True)
+@click.option("--components", "p", type=int, default=3, show_default=True)
+def main(d: int, rounds: int, repeats: int, n: int, p: int) -> None:
     """Print medians of interleaved runs."""
     figures: dict[str, list[Figure]] = {setting: [] for setting in SETTINGS}
     with tempfile.TemporaryDirectory() as directory:
-        topology = topology_with(Path(directory), d, rounds)
+        topology = topology_with(Path(directory), d, rounds, n=n, p=p)
         for number in range(repeats):
             for setting in SETTINGS:
                 out = Path(directory) / f"{setting}-{number}"
                 figures[setting].append(run_ours(topology, out, survive=setting))
     speed = {setting: statistics.median(f.rounds_per_second for f in runs) for setting, runs in figures.items()}
-    click.echo(f"d = {d}, {rounds} rounds, medians of {repeats} interleaved runs")
+    click.echo(f"d = {d}, n = {n}, p = {p}, {rounds} rounds, medians of {repeats} interleaved runs")
     click.echo(f"{'--survive':12}{'rounds/s':>10}{'of none':>10}{'CPU us/message':>16}{'checkpoints/peer':>18}")
     for setting, runs in figures.items():
         cpu = statistics.median(f.cpu_us_per_message for f in runs)

@@ -40,12 +40,22 @@ def bits_of(X: np.ndarray) -> str:
     return hashlib.sha256(X.tobytes()).hexdigest()
 
 
-def topology_with(directory: Path, d: int, rounds: int) -> Topology:
+def topology_with(directory: Path, d: int, rounds: int, *, n: int = 10, p: int = 3) -> Topology:
     """The contest's network."""
     edges = families.erdos_renyi(d, 0.5, seed=1)
     file = directory / f"er-{d}-{rounds}.toml"
     title = "A benchmark."
-    draft = Draft(name=f"er-{d}", d=d, edges=edges, title=title, samples=10 * d, max_rounds=rounds, tolerance=0.0)
+    draft = Draft(
+        name=f"er-{d}",
+        d=d,
+        edges=edges,
+        title=title,
+        n=n,
+        p=p,
+        samples=10 * d,
+        max_rounds=rounds,
+        tolerance=0.0,
+    )
     file.write_text(render(draft))
     return load(file)
 

@@ -170,7 +170,7 @@ class Agent:
             runner.k,
             runner.phase.arrays(runner.state),
             runner.stop,
-            tuple(block for block in self._exchange.all_said() if block.k < self.k),
+            self._exchange.said_before(self.k),
             dict(self._exchange.fallbacks),
             self.fallback,
             self.epoch,

@@ -198,6 +198,28 @@ def test_after_a_power_cut_all_go_on_from_whatever_was_on_their_disks(tmp_path, 
     assert_same_bits(out, topology)
 
 
+@pytest.mark.parametrize("victims", [(1,), (0, 1, 2)], ids=["one", "all"])
+def test_killed_peers_go_on_with_blocks_in_files(tmp_path, victims):
+    topology = write_topology(tmp_path / "net.toml", "path", 3, n=600, p=4, max_rounds=800)
+    out, state = tmp_path / "run", tmp_path / "run.state"
+    with running(topology, out) as processes:
+        wait_until(lambda: "listening" in said(out, 0), "peer 0 is there")
+        # Both checkpoints name files then, which the neighbors' fallbacks may be in.
+        have_files = lambda: all(len(list(state.glob(f"{j}-*.said"))) >= 2 for j in range(3))  # noqa: E731
+        wait_slowly(processes[0], have_files, "all have files with blocks")
+        for j in victims:
+            processes[j].kill()
+            processes[j].wait()
+        processes[0].send_signal(signal.SIGCONT)
+        for j in victims:
+            processes[j] = start_peer(topology, j, out)
+        assert [process.wait(LATE) for process in processes] == [0] * 3
+    for j in victims:
+        assert re.search(r"going on from round [1-9]", said(out, j))
+    assert_same_bits(out, topology)
+    assert not list(state.glob("*.said"))
+
+
 @pytest.fixture
 def small_disk(disk_of):
     """A disk of a few megabytes."""

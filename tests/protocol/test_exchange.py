@@ -240,7 +240,7 @@ def test_what_a_neighbor_may_have_to_start_again_with_can_be_said_again():
         exchange.receive(8, block(8, k, fallback=k // 3))
         exchange.take()
     assert exchange.fallbacks == {5: 3, 8: 1}
-    assert [said.k for said in exchange.all_said()] == [1, 2, 3, 4, 5]
+    assert [said.k for said in exchange.said_before(9)] == [1, 2, 3, 4, 5]
     assert exchange.oldest == 1
 
 
@@ -283,4 +283,4 @@ def test_a_neighbor_that_never_gets_ahead_with_its_fallback_cannot_fill_the_memo
         exchange.publish(block(0, k))
         exchange.receive(1, block(1, k, fallback=0))
         exchange.take()
-    assert [said.k for said in exchange.all_said()] == list(range(39, 50))
+    assert [said.k for said in exchange.said_before(50)] == list(range(39, 50))

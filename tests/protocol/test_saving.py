@@ -3,19 +3,40 @@
 import contextlib
 import os
 import subprocess
+import sys
+from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import pytest
 import tomlkit
-from networks import make_instance, raw_topology
+from hypothesis import given
+from hypothesis import strategies as st
+from networks import make_instance, make_topology, raw_topology
 from processes import PATIENCE, bytes_per_block, command, ended_afterwards, said, start_peer, wait_until
 
-from thanos_peer.agent import SPARE
+from thanos_peer.agent import SPARE, Agent
 from thanos_peer.launch.cluster import free_ports
+from thanos_peer.peer.peer import terms_of
 from thanos_peer.preparation import outline
-from thanos_peer.protocol.saving import RATE, Saving
+from thanos_peer.protocol.conversation import Options
+from thanos_peer.protocol.hearing import Arrived
+from thanos_peer.protocol.outputs import Log, Save
+from thanos_peer.protocol.saving import INTERVAL, PARTS
+from thanos_peer.protocol.session import Session
+from thanos_peer.protocol.wire import Hello
 from thanos_peer.simulate import AgentNetwork
+from thanos_peer.storage import said as said_files
+from thanos_peer.storage.checkpoint import CheckpointStore
+from thanos_peer.storage.said import MOST_BYTES
 from thanos_peer.topology import load
 
+# The benchmarks are scripts that import each other, and no package.
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+checkpoints = import_module("checkpoints")
+# Blocks that are kept, where a test says how many.
+MOST = 100
 ROUNDS = 48
 MODULE = """
 class Sparse:
@@ -56,23 +77,76 @@ def large_blocks(directory):
     return load(directory / "net.toml", allowed_code=(str(directory / "large.py"),))
 
 
-def test_large_checkpoints_are_written_seldom():
-    """A neighbor may name round 0 as its fallback for ever: all blocks since then are in every checkpoint."""
-    network = AgentNetwork(make_instance(raw_topology("path", 2, n=100, p=2, max_rounds=3000, tolerance=0.0)))
-    agent, liar = network.agents
-    agent.fallback = liar.fallback = 0
-    saving, written, largest = Saving(agent, 0.0), 0, 0
-    for k in range(2500):
-        now = k / 100  # seconds
-        network.advance()
-        if saving.is_due(now):
-            memory = saving.begin(now)
-            size = sum(len(block.numbers) for block in memory.said)
-            written, largest = written + size, max(largest, size)
-            saving.end(memory)
-    assert largest > 2 * RATE
-    assert written <= RATE * now + largest
-    assert agent.k - saving.latest <= largest / RATE * 100 + 1
+@pytest.mark.parametrize(
+    ("n", "p", "rate", "seconds"), [(20, 2, 700, 60), (100, 2, 700, 25), (300, 4, 500, 8), (1000, 5, 300, 4)]
+)
+def test_a_neighbor_that_has_all_blocks_kept_has_no_more_written(n, p, rate, seconds, tmp_path):
+    """What is written are the blocks that are sent, once, and checkpoints about once a second."""
+    pair, sent = checkpoints.pair(tmp_path, n, p), 16 * n * p * rate * seconds
+    _, usual = checkpoints.run(pair, tmp_path / "usual", rate, seconds, has_all_kept=False)
+    count, written = checkpoints.run(pair, tmp_path / "all kept", rate, seconds, has_all_kept=True)
+    # Latest blocks, state, and the heads of blocks and files.
+    each = MOST_BYTES + 16 * 16 * n * p + 4096
+    assert count <= seconds / INTERVAL + rate * seconds / (outline(pair).blocks_kept // PARTS)
+    assert written <= sent + count * each
+    assert written <= 1.1 * usual + MOST_BYTES * seconds / 4
+
+
+@given(
+    st.integers(1, 400),
+    st.integers(1, 2000),
+    st.lists(st.integers(0, 9), min_size=1, max_size=40),
+)
+def test_blocks_are_written_once_however_many_are_kept(size, most_bytes, steps):
+    """Of all blocks, but for the latest, whatever the sizes and however many rounds pass between checkpoints."""
+    pair = make_topology(family="path", d=2, n=size, p=1)
+    start = AgentNetwork(make_instance(raw_topology("path", 2, n=size, p=1))).agents[0]
+    peer = checkpoints.Peer(start.memory(), start.block(), start.blocks_kept, has_all_kept=True)
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as directory:
+        patch.setattr(said_files, "MOST_BYTES", most_bytes)
+        with CheckpointStore(Path(directory), pair, 0, is_flushed=False) as store:
+            store.save(peer.memory())
+            state, before = store.files()[-1].stat().st_size, checkpoints.written_so_far()
+            for step in steps:
+                peer.k += step
+                store.save(peer.memory())
+            written = checkpoints.written_so_far() - before
+    each = 16 * size + 100  # a block
+    # Parts are at least as large as what checkpoints hold, and each is named by every later one.
+    parts = min(len(steps), peer.k * each // most_bytes + 1)
+    assert written <= peer.k * each + len(steps) * (state + most_bytes + each + 100 * (parts + 1))
+
+
+def lines_of(seconds, rate, *, lag):
+    """What a session logs whose neighbor names as its fallback the round so long ago; None for round 0."""
+    instance = make_instance(raw_topology("path", 2, n=100, p=2, max_rounds=10**6, tolerance=0.0))
+    topology = instance.topology
+    agent, other = (Agent(topology, i, instance.plan(i)) for i in range(2))
+    agent.blocks_kept, agent.fallback, terms = MOST, 0, terms_of(topology)
+    session = Session(agent, terms, {j: topology.peers[j].address for j in range(2)}, Options(), 0.0)
+    session.start(0.0)
+    hello = Hello(0, terms.digest, 100, 2, terms.dtype, "1", is_asking=False, life=5, answered=terms.life)
+    lines, said = [], hello
+    for k in range(1, rate * seconds):
+        now = k / rate
+        outputs = session.receive([Arrived((1, said), 100, now, 1)], 0, now)
+        for output in outputs:
+            lines += [output.text] if isinstance(output, Log) else []
+            # A disk that takes no time.
+            if isinstance(output, Save) and not output.is_urgent:
+                session.saved(output.memory, now)
+        said = other.block()._replace(fallback=0 if lag is None else max(0, other.k - lag))
+        other.receive(0, agent.block())
+        other.advance()
+    return [line for line in lines if "may have to start again" in line]
+
+
+@pytest.mark.parametrize(("lag", "is_named"), [(2 * MOST // PARTS, False), (MOST + SPARE, True), (None, True)])
+def test_a_neighbor_whose_fallback_stays_old_is_named(lag, is_named):
+    lines = lines_of(25, 40, lag=lag)
+    assert bool(lines) is is_named
+    assert all("peer 1 may have to start again from round" in line for line in lines)
+    assert len(lines) <= 2
 
 
 def test_a_peer_with_large_blocks_saves_early_and_pauses_for_its_disk(tmp_path):

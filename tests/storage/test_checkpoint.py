@@ -6,7 +6,6 @@ import re
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from memories import bits_of, flipped, with_body
 from namespaces import need
 from networks import make_instance, make_topology, raw_topology
 from processes import assert_same_bits, command, ended_afterwards, exact, start_peer, write_topology
@@ -35,6 +35,7 @@ from thanos_peer.storage import checkpoint
 from thanos_peer.storage.checkpoint import CheckpointStore
 from thanos_peer.storage.checkpoint_fields import FIELDS, VERSION, agent_memory, by_name, fields_of
 from thanos_peer.storage.peer_files import PeerFiles
+from thanos_peer.storage.state_files import read_sealed
 
 PAIR = make_topology(family="path", d=2, n=2, p=1)
 FLOATS = st.floats(width=64)
@@ -71,26 +72,6 @@ def memory_of_round(k, *, salt=0.5, neighbors=(1,)):
     return Memory(k, arrays_, StopWord(1), said, dict.fromkeys(neighbors, max(0, k - 2)), k)
 
 
-def bits(each):
-    """A value with its type and shape, in a form that tells one bit from another."""
-    if isinstance(each, Mapping):
-        return {name: bits(value) for name, value in each.items()}
-    return each if isinstance(each, bytes | tuple | None) else (np.shape(each), np.asarray(each).tobytes())
-
-
-def bits_of(memory):
-    """All of a memory, in a form that tells one bit from another."""
-    return (
-        (memory.k, bits(memory.arrays)),
-        (memory.stop, memory.epoch, memory.done),
-        [(*said._replace(eta=0.0), np.float64(said.eta).tobytes()) for said in memory.said],
-        dict(memory.fallbacks),
-        memory.fallback,
-        (memory.phase, memory.began, memory.calm, memory.birth, dict(memory.births)),
-        {field.name: bits(getattr(memory.found, field.name)) for field in fields(memory.found)},
-    )
-
-
 def assert_only_the_earlier_is_used(store, newest, content):
     """With the content in place of the newest checkpoint, the earlier is gone on from, and so is its fallback."""
     newest.write_bytes(content)
@@ -108,10 +89,6 @@ def assert_nothing_is_intact(store, only, content):
     assert "--fresh" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert store.files() == [only]
-
-
-def flipped(content, at, mask):
-    return content[:at] + bytes([content[at] ^ mask]) + content[at + 1 :]
 
 
 @pytest.fixture
@@ -367,12 +344,6 @@ def test_a_checkpoint_of_a_newer_format_is_refused_with_both_versions(store, mon
         assert part in str(caught.value)
 
 
-def with_body(content, change):
-    """A checkpoint of the same version with another body, and a checksum that fits."""
-    version, body = content[8:12], msgpack.packb(change(msgpack.unpackb(content[44:])))
-    return content[:8] + version + hashlib.sha256(version + body).digest() + body
-
-
 def test_every_field_of_a_memory_is_written_but_the_one_that_follows_from_the_files():
     assert set(FIELDS) == {field.name for field in fields(Memory)} - {"fallback"}
 
@@ -402,7 +373,10 @@ def test_a_checkpoint_with_other_fields_is_refused_by_their_name_and_kept(store,
     assert only.read_bytes() == content
 
 
-def test_a_checkpoint_that_a_program_with_format_5_wrote_can_be_read():
+@pytest.mark.parametrize(
+    ("version", "later"), [(5, {}), (6, {"calm": b"\5", "birth": "born", "births": {1: "of one"}})]
+)
+def test_a_checkpoint_that_a_program_with_an_earlier_format_wrote_can_be_read(version, later):
     X = np.array([[0.5], [1.0]])
     over = (PhaseEnd("size", 4, None), PhaseEnd("start", 40, has_converged=True))
     expected = memory_of_round(3)
@@ -416,9 +390,11 @@ def test_a_checkpoint_that_a_program_with_format_5_wrote_can_be_read():
         phase=2,
         began=1,
         found=Found(over=over, size=np.asarray(0.1), final={"X": X}, mean=X[:, 0] / 3),
+        **later,
     )
-    written = Path(__file__).with_name("format_5.ckpt").read_bytes()
-    named = by_name(5, written[44:])
+    sealed = read_sealed(Path(__file__).with_name(f"format_{version}.ckpt"))
+    assert sealed.version == version
+    named = by_name(version, sealed.body)
     assert [named.pop(name) for name in ("agent", "samples")] == [0, "of samples"]
     del named["digest"]
     assert bits_of(agent_memory(named)) == bits_of(expected)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 # Seconds between two epochs, at the least: each costs a checkpoint and a line at every peer.
 EPOCHS_APART = 2.0
-# Rounds that a neighbor's disk may lag behind without a warning; of large blocks fewer are kept in any case.
-MANY_ROUNDS = 1000
 # Seconds between two log lines about the same thing.
 NOTICES_APART = 10.0
 
@@ -183,18 +181,17 @@ class Conversation:
         self.send([j for j in self.agent.neighbors if j not in told], Bye(self.agent.k, reason))
 
     def save(self) -> None:
-        """Begin a checkpoint; log whose old blocks make it large."""
+        """Begin a checkpoint; log for whom old blocks are kept."""
         if self.saving is None:
             return
         memory = self.saving.begin(self.now)
         self.outputs.append(Save(memory))
-        for j, fallback in memory.fallbacks.items():
-            if memory.k - fallback > max(self.agent.blocks_kept // 2, MANY_ROUNDS):
-                text = (
-                    f"peer {j} may have to start again from round {fallback}, {memory.k - fallback} rounds ago; "
-                    "what this peer keeps for it makes checkpoints large: is its disk slow?"
-                )
-                self.log_seldom(f"fallback {j}", "warning", text)
+        for j, fallback in self.saving.old_fallbacks(memory, self.now).items():
+            text = (
+                f"peer {j} may have to start again from round {fallback}, {memory.k - fallback} rounds ago, and "
+                "this peer keeps its blocks for that: is its disk slow?"
+            )
+            self.log_seldom(f"fallback {j}", "warning", text)
 
     def pause(self, neighbor: Neighbor, seconds: float) -> None:
         """Close the connections of a neighbor that has more refused than its budget allows, and say so."""

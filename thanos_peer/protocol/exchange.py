@@ -82,9 +82,11 @@ class Exchange:
         """The earliest round whose own block can still be said again."""
         return self._oldest
 
-    def all_said(self) -> tuple[Block, ...]:
-        """All its own blocks that somebody may still ask for, in order of round."""
-        return tuple(self._said.values())
+    def said_before(self, k: int) -> tuple[Block, ...]:
+        """All its own blocks of earlier rounds than k that somebody may still ask for, in order of round."""
+        # There may be a million.
+        said = tuple(self._said.values())
+        return said[: max(0, k - self._oldest)]
 
     def receive(self, sender: AgentId, block: Block) -> bool:
         """Take in a neighbor's block, of this round or the next.

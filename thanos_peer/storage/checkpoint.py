@@ -1,18 +1,17 @@
 """What survives a kill -9: the memory of one peer's agent, in files of its own.
 
-A checkpoint is one file, ID-ROUND.ckpt, or ID-eEPOCH-ROUND.ckpt once the tracking has been started again:
-
-    8 bytes   THANOSCK
-    4 bytes   version of this format, little-endian
-    32 bytes  SHA-256 of the version and the body
-    the body  msgpack, a map: the digest of the topology, the agent, the digest of the samples, and the fields of
-              `Memory` by name, as the table in `checkpoint_fields.py` has them
+A checkpoint is one file, ID-ROUND.ckpt, or ID-eEPOCH-ROUND.ckpt once the tracking has been started again, sealed
+by a checksum (`state_files.py`). Its body is a msgpack map: the digest of the topology, the agent, the digest of
+the samples, the fields of `Memory` by name (`checkpoint_fields.py`), and the names of files that hold all but its
+latest blocks (`said.py`).
 
 Invariants:
 1. A file gets its name only when it is whole: written under another name, flushed to the disk (unless only a
    killed process is to be survived), renamed, and the directory flushed.
 2. The two latest are kept, and neighbors are told the earlier of them as the fallback: so one of them may be
-   damaged and the run still goes on with the same bits. Those of earlier epochs are never gone on from.
+   damaged and the run still goes on with the same bits. Those of earlier epochs are never gone on from. If blocks
+   are lost that both need, the run goes on without them: only a neighbor that starts again from a round before
+   would miss them, and finds that its state is lost.
 3. Whatever is read is checked against the SHA-256, and then field by field against what this peer of this
    topology can have written (`checkpoint_fields.py`), before it is used; against the samples and the state of its
    phase once these are there (`tie_to`, `damaged`).
@@ -20,12 +19,10 @@ Invariants:
 
 import contextlib
 import fcntl
-import hashlib
 import logging
 import os
-import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,7 +30,7 @@ import msgpack
 
 from thanos_peer.agent import Memory
 from thanos_peer.block import AgentId
-from thanos_peer.durable import NotPrivateError, make_directory, open_private, read_regular, whole_file
+from thanos_peer.durable import make_directory, open_private, whole_file
 from thanos_peer.errors import CheckpointError, StateInUseError
 from thanos_peer.storage.checkpoint_fields import (
     VERSION,
@@ -44,18 +41,42 @@ from thanos_peer.storage.checkpoint_fields import (
     check_memory,
     fields_of,
 )
+from thanos_peer.storage.said import Part, SaidFiles, parts_from
+from thanos_peer.storage.state_files import (
+    FRESH,
+    DamagedError,
+    Sealed,
+    epoch_of,
+    files_in,
+    path_of,
+    read_sealed,
+    round_of,
+)
 from thanos_peer.topology import Topology
 
 log = logging.getLogger("thanos_peer")
 
-MAGIC = b"THANOSCK"
 KEPT = 2
-_HEAD = len(MAGIC) + 4 + 32
-_FRESH = "--fresh removes this peer's checkpoints and begins anew"
+_ENDING = "ckpt"
 
 
-class DamagedError(Exception):
-    """A checkpoint that is not what was written; an earlier one may do."""
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a checkpoint holds.
+
+    Attributes:
+        path: Where it is.
+        memory: The agent's.
+        samples: The digest of its samples.
+        parts: The files with blocks that are intact.
+        trouble: What is wrong with those before; empty if they are all.
+    """
+
+    path: Path
+    memory: Memory
+    samples: str
+    parts: tuple[Part, ...]
+    trouble: str
 
 
 class CheckpointStore:
@@ -79,6 +100,7 @@ class CheckpointStore:
         # The checkpoint that was gone on from, and the digest of its samples.
         self._loaded: tuple[Path, str] | None = None
         self._lock = self._open_lock()
+        self._said = SaidFiles(directory, agent, is_flushed=is_flushed)
         self._remove_unfinished()
 
     def _open_lock(self) -> int:
@@ -135,30 +157,47 @@ class CheckpointStore:
         Raises:
             CheckpointError: There are checkpoints, but of another topology or version, or none is intact.
         """
-        files, damaged = self._of_the_latest_epoch(), []
+        files, lacking = self._of_the_latest_epoch(), None
         for number, path in reversed(list(enumerate(files))):
             try:
-                memory = self._read(path)
+                found = self._read(path)
             except DamagedError as error:
                 log.warning("%s is damaged (%s)", path, error)
-                damaged.append(path)
                 continue
-            _set_aside(damaged)
-            return replace(memory, fallback=_round_of(files[number - 1])) if number else memory
+            if not found.trouble:
+                return self._go_on_from(files, number, found)
+            log.warning("%s is damaged (%s)", path, found.trouble)
+            lacking = lacking or (number, found)
+        if lacking is not None:
+            return self._go_on_from(files, *lacking)
         if files and or_nothing:
             _set_aside(self.files())
         elif files:
             raise CheckpointError(
                 f"no checkpoint of peer {self._agent} in {self.directory} is intact "
                 f"({', '.join(path.name for path in files)}); bring one back, or give the state up for lost "
-                f"with --restart-tracking; {_FRESH}"
+                f"with --restart-tracking; {FRESH}"
             )
         return None
+
+    def _go_on_from(self, files: list[Path], number: int, found: _Read) -> Memory:
+        """Set the later ones aside, which are damaged."""
+        memory = found.memory
+        if found.trouble:
+            text = (
+                "going on from round %d without the blocks before round %d: a neighbor that starts again from one "
+                "of those rounds will miss them"
+            )
+            log.warning(text, memory.k, memory.k - len(memory.said))
+        _set_aside(files[number + 1 :])
+        self._loaded = found.path, found.samples
+        self._said.note(found.path, found.parts)
+        return replace(memory, fallback=round_of(files[number - 1])) if number else memory
 
     def _of_the_latest_epoch(self) -> list[Path]:
         """From an earlier epoch there is no way on: it would lead to a second, other start of the latest one."""
         files = self.files()
-        return [path for path in files if _epoch_of(path) == _epoch_of(files[-1])]
+        return [path for path in files if epoch_of(path) == epoch_of(files[-1])]
 
     def tie_to(self, samples: str, file: Path | None) -> None:
         """Have what is saved from now on belong to these samples.
@@ -173,7 +212,7 @@ class CheckpointStore:
         if self._loaded is not None and self._loaded[1] != samples:
             raise CheckpointError(
                 f"{self._loaded[0]} was made with other samples than those in {file}, which cannot go on from "
-                f"it: bring back the data file that this peer began with; {_FRESH}, then at all peers"
+                f"it: bring back the data file that this peer began with; {FRESH}, then at all peers"
             )
         self._samples = samples
 
@@ -182,7 +221,7 @@ class CheckpointStore:
         path = self.directory if self._loaded is None else self._loaded[0]
         return CheckpointError(
             f"{path} is damaged ({why}): remove it to go on from an earlier one, or give the state up for lost "
-            f"with --restart-tracking; {_FRESH}"
+            f"with --restart-tracking; {FRESH}"
         )
 
     def save(self, memory: Memory) -> None:
@@ -191,15 +230,17 @@ class CheckpointStore:
         Raises:
             CheckpointError: It could not be written; the earlier ones are as they were.
         """
-        epoch = f"e{memory.epoch}-" if memory.epoch else ""
-        path = self.directory / f"{self._stem}-{epoch}{memory.k:012}.ckpt"
+        path = path_of(self.directory, self._agent, memory.epoch, memory.k, _ENDING)
         try:
             make_directory(self.directory, is_flushed=self._is_flushed, is_private=True)
+            parts, said = self._said.put(memory)
             with whole_file(path, is_flushed=self._is_flushed, is_private=True) as file:
-                file.write(self._encode(memory))
-            of_this_epoch = [each for each in self.files() if _epoch_of(each) == memory.epoch]
+                file.write(self._encode(replace(memory, said=said), parts))
+            self._said.note(path, parts)
+            of_this_epoch = [each for each in self.files() if epoch_of(each) == memory.epoch]
             for old in of_this_epoch[:-KEPT]:
                 old.unlink(missing_ok=True)
+            self._said.sweep(of_this_epoch[-KEPT:])
         except OSError as error:
             raise _cannot_save(path, error) from error
 
@@ -211,59 +252,44 @@ class CheckpointStore:
         """Remove the checkpoints of earlier epochs, from which there is no way on; None removes all."""
         with contextlib.suppress(OSError):
             for path in self.files():
-                if epoch is None or _epoch_of(path) < epoch:
+                if epoch is None or epoch_of(path) < epoch:
                     path.unlink(missing_ok=True)
+            # What checkpoints need goes after them.
+            self._said.forget_epochs_before(epoch)
 
     # ------------------------------------------------------------------ the format
 
-    def _encode(self, memory: Memory) -> bytes:
+    def _encode(self, memory: Memory, parts: tuple[Part, ...]) -> bytes:
         body: bytes = msgpack.packb(
-            {"digest": self._topology.digest, "agent": self._agent, "samples": self._samples} | fields_of(memory)
+            {"digest": self._topology.digest, "agent": self._agent, "samples": self._samples, "parts": parts}
+            | fields_of(memory)
         )
-        version = VERSION.to_bytes(4, "little")
-        return MAGIC + version + hashlib.sha256(version + body).digest() + body
+        return Sealed.of(VERSION, body).content
 
-    def _read(self, path: Path) -> Memory:
+    def _read(self, path: Path) -> _Read:
+        sealed = read_sealed(path)
         try:
-            content = read_regular(path, is_own=True)
-        except NotPrivateError as error:
-            raise CheckpointError(
-                f"{path} is not this peer's: {error.strerror}; start it as the one who wrote it; {_FRESH}"
-            ) from error
-        except PermissionError as error:
-            raise CheckpointError(
-                f"{path} may not be read by this user; start this peer as the one who wrote it"
-            ) from error
-        except OSError as error:
-            raise DamagedError(f"cannot be read: {error.strerror}") from error
-        if len(content) < _HEAD or not content.startswith(MAGIC):
-            raise DamagedError("it does not begin like a checkpoint")
-        raw, body = content[len(MAGIC) : len(MAGIC) + 4], content[_HEAD:]
-        is_intact = hashlib.sha256(raw + body).digest() == content[_HEAD - 32 : _HEAD]
-        version = int.from_bytes(raw, "little")
-        if not is_intact:
-            raise DamagedError("its content does not fit its checksum")
-        try:
-            return self._decode(path, by_name(version, body))
+            return self._decode(path, by_name(sealed.version, sealed.body))
         except MalformedError as error:
             raise DamagedError(str(error)) from error
         except UnknownFormatError as error:
-            raise CheckpointError(f"{path} {error}; go on with the version that wrote it; {_FRESH}") from error
+            raise CheckpointError(f"{path} {error}; go on with the version that wrote it; {FRESH}") from error
 
-    def _decode(self, path: Path, named: dict[str, Any]) -> Memory:
+    def _decode(self, path: Path, named: dict[str, Any]) -> _Read:
         digest, agent, samples = (named.pop(name, "") for name in ("digest", "agent", "samples"))
         if digest != self._topology.digest or agent != self._agent:
             raise CheckpointError(
                 f"{path} is of peer {agent} of the topology {str(digest)[:16]}, this is peer {self._agent} of "
                 f"{self._topology.digest[:16]} ({self._topology.file}), which cannot go on from it: use the "
-                f"topology file it began with, or another directory with --state; {_FRESH}"
+                f"topology file it began with, or another directory with --state; {FRESH}"
             )
-        memory = agent_memory(named)
-        check_memory(memory, self._topology, self._agent)
-        if (memory.epoch, memory.k) != (_epoch_of(path), _round_of(path)):
+        parts, memory = parts_from(named.pop("parts", ())), agent_memory(named)
+        if (memory.epoch, memory.k) != (epoch_of(path), round_of(path)):
             raise MalformedError(f"it is of round {memory.k} of epoch {memory.epoch}, and its name says another")
-        self._loaded = path, samples
-        return memory
+        intact = self._said.read(memory.epoch, parts)
+        memory = replace(memory, said=intact.blocks + memory.said)
+        check_memory(memory, self._topology, self._agent)
+        return _Read(path, memory, samples, intact.parts, intact.trouble)
 
 
 def _set_aside(damaged: Iterable[Path]) -> None:
@@ -278,33 +304,15 @@ def checkpoints_in(directory: Path, agent: AgentId) -> list[Path]:
     Raises:
         CheckpointError: The directory may not be read, or the disk fails.
     """
-    pattern = re.compile(rf"{agent}-(?:e\d+-)?\d+\.ckpt")
-    try:
-        paths = list(directory.iterdir()) if directory.is_dir() else []
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot look for the state of peer {agent} in {directory}: {error.strerror}; let this user read it, "
-            "or name another directory with --state"
-        ) from error
-    found = [path for path in paths if pattern.fullmatch(path.name)]
-    return sorted(found, key=lambda path: (_epoch_of(path), _round_of(path)))
+    return files_in(directory, agent, _ENDING)
 
 
 def latest_epoch_in(directory: Path, agent: AgentId) -> int:
     """The epoch of a peer's latest checkpoint, by its name; 0 if there is none, or it may not be read."""
     with contextlib.suppress(CheckpointError):
         if found := checkpoints_in(directory, agent):
-            return _epoch_of(found[-1])
+            return epoch_of(found[-1])
     return 0
-
-
-def _round_of(path: Path) -> int:
-    return int(path.stem.rsplit("-", 1)[1])
-
-
-def _epoch_of(path: Path) -> int:
-    epoch = re.search(r"-e(\d+)-", path.name)
-    return int(epoch[1]) if epoch else 0
 
 
 def _cannot_save(path: Path, error: OSError) -> CheckpointError:

@@ -25,7 +25,7 @@ from thanos_peer.phases import Arrays, Found, PhaseEnd, Plan
 from thanos_peer.preparation import outline
 from thanos_peer.topology import Topology
 
-VERSION: Final = 6
+VERSION: Final = 7
 OLDEST_READ: Final = 5
 
 
@@ -56,10 +56,15 @@ def agent_memory(named: dict[str, Any]) -> Memory:
 
 def _unpacked_field(name: str, value: Any) -> Any:
     form = FIELDS[name]
-    return form.unpack(_of_form(name, TypeAdapter(form.kind, config=_STRICT), value))
+    return form.unpack(checked(name, TypeAdapter(form.kind, config=STRICT), value))
 
 
-def _of_form(name: str, form: TypeAdapter[Any], value: Any) -> Any:
+def checked(name: str, form: TypeAdapter[Any], value: Any) -> Any:
+    """A value that is of some form.
+
+    Raises:
+        MalformedError: It is of another.
+    """
     try:
         return form.validate_python(value)
     except ValidationError as error:
@@ -69,7 +74,10 @@ def _of_form(name: str, form: TypeAdapter[Any], value: Any) -> Any:
 
 
 def by_name(version: int, body: bytes) -> dict[str, Any]:
-    """The fields in the body of a checkpoint. In format 5 they have no names, only places.
+    """The fields in the body of a checkpoint.
+
+    In format 5 they have no names, only places. Up to format 6 all blocks are among them; from format 7 on some
+    may be in files beside it (`said.py`).
 
     Raises:
         UnknownFormatError: This program does not read that format.
@@ -77,12 +85,7 @@ def by_name(version: int, body: bytes) -> dict[str, Any]:
     """
     if not OLDEST_READ <= version <= VERSION:
         raise UnknownFormatError(f"has format {version}, this version reads formats {OLDEST_READ} to {VERSION}")
-    try:
-        content = msgpack.unpackb(body, use_list=False)
-    except (ValueError, RecursionError, msgpack.UnpackException) as error:
-        raise MalformedError(f"it is not msgpack: {error}") from error
-    form = _BY_NAME if version > 5 else _BY_PLACE
-    content = _of_form("the body", form, content)
+    content = checked("the body", _BY_NAME if version > 5 else _BY_PLACE, _unpacked_body(body))
     if version > 5:
         return dict(content)
     *before, (phase, began), found, samples = content
@@ -94,6 +97,23 @@ def by_name(version: int, body: bytes) -> dict[str, Any]:
         "found": found,
         "samples": samples,
     }
+
+
+def said_blocks(body: bytes) -> tuple[Block, ...]:
+    """The blocks in the body of a file that has nothing else.
+
+    Raises:
+        MalformedError: It is of another form.
+    """
+    blocks: tuple[Block, ...] = _unpacked_field("said", _unpacked_body(body))
+    return blocks
+
+
+def _unpacked_body(body: bytes) -> Any:
+    try:
+        return msgpack.unpackb(body, use_list=False)
+    except (ValueError, RecursionError, msgpack.UnpackException) as error:
+        raise MalformedError(f"it is not msgpack: {error}") from error
 
 
 def _check_names(named: Iterable[str], kind: type[Any], known: set[str]) -> None:
@@ -161,7 +181,7 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-_STRICT: Final = ConfigDict(strict=True)
+STRICT: Final = ConfigDict(strict=True)
 _Shape: TypeAlias = tuple[Count, ...]
 _Arrays: TypeAlias = tuple[tuple[str, _Shape | None, bytes], ...]
 _Stop: TypeAlias = tuple[Count, Count | None]
@@ -169,9 +189,9 @@ _Said: TypeAlias = tuple[
     Count, bytes, tuple[Count, Count], FiniteFloat, _Stop, Count, str, tuple[Count, ...] | None
 ]
 _Ends: TypeAlias = tuple[tuple[str, Count, bool | None], ...]
-_BY_NAME: Final[TypeAdapter[Any]] = TypeAdapter(dict[str, Any], config=_STRICT)
+_BY_NAME: Final[TypeAdapter[Any]] = TypeAdapter(dict[str, Any], config=STRICT)
 _BY_PLACE: Final[TypeAdapter[Any]] = TypeAdapter(
-    tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any, tuple[Any, Any], Any, Any], config=_STRICT
+    tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any, tuple[Any, Any], Any, Any], config=STRICT
 )
 
 # All fields of `Memory` but `fallback`, which follows from the other checkpoints in the directory.
