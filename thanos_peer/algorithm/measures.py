@@ -12,6 +12,9 @@ from thanos_peer.algorithm.tangent import tangent_step
 from thanos_peer.algorithm.units import scale
 from thanos_peer.block import Matrix
 
+# Components that are worth no larger share than this are worth nothing: what is left of them is rounding.
+WORTHLESS = 1e-14
+
 
 def distance(X: Matrix, X_star: Matrix) -> float:
     """dist^(k): the mean over agents of ||X_i - X*||_F, for X of (d, n, p)."""
@@ -98,8 +101,12 @@ def weakest_component(X: Matrix, G: Matrix, mu: float, unit: float) -> float:
 
     That is the least eigenvalue of X'AA'X, from the gradient G = -AA'X, and mu. Trailing eigenvalues may be tiny
     beside the first: a residual that is small beside that one says nothing of their vectors.
+
+    Components beyond the rank of A are worth nothing, and any will do: they are left out. 0 if there are no
+    others.
     """
-    return (float(np.linalg.eigvalsh(sym(-X.T @ G))[0]) + mu) / unit
+    worth = (np.linalg.eigvalsh(sym(-X.T @ G)) + mu) / unit
+    return float(min(worth[worth > WORTHLESS], default=0.0))
 
 
 def _least_projection(G: Matrix, g: Subdifferentiable, X: Matrix, multiplier: Matrix) -> float:
