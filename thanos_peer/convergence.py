@@ -143,7 +143,7 @@ def _more(topology: Topology, rounds: int) -> str:
             return f'exchange = "float32" reaches about {topology.least_tolerance:g}: take "float64"'
         is_fixed = _smooths(topology) and "smoothing" not in METHODS[topology.method].settings
         return SMOOTHING if is_fixed else 'raise max_rounds, or take method = "auto"'
-    if rounds + topology.graph.tree.rounds > topology.max_rounds:
+    if not topology.has_rounds_left(rounds):
         return "raise max_rounds"
     check = "" if topology.problem.objective is None else f"; {CHECK}"
     return f"it does not fall any further: take a larger tolerance, or another start{check}"

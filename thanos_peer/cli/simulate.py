@@ -155,5 +155,5 @@ def simulate_command(
         summary = summarize(network, instance, row, seconds=seconds, reference=solved)
         directory.finish(network, instance, summary)
     click.echo(f"{summary.in_words()}\n  written to          {directory.path}/")
-    if ending_of(network) is EndReason.INTERRUPTED:
+    if ending_of(network, instance.topology) is EndReason.INTERRUPTED:
         sys.exit(interrupt.exit_code)

@@ -128,7 +128,7 @@ def summarize(
     return Summary(
         name=topology.name,
         digest=topology.digest,
-        ending=ending_of(network).value,
+        ending=ending_of(network, topology).value,
         rounds=row.round,
         seconds=seconds,
         agents=topology.d,
