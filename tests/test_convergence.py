@@ -253,6 +253,19 @@ def test_what_is_certified_has_converged_before_the_methods_own_rule_is_met(tmp_
     assert "; the peers' own rule was not" in summary.verdict or ", but the peers' own rule not" in summary.verdict
 
 
+def test_the_objective_of_the_answer_that_is_judged_stands_beside_that_of_the_mean(tmp_path):
+    place, parts = {"file": tmp_path / "net.toml"}, np.array_split(random_samples(60, 5), 3)
+    raw = raw_with_parts(tmp_path, parts, "path", start=LEADING, tolerance=1e-4, max_rounds=300)
+    network = run(raw, **place)
+    summary = summarize(network, instance := make_instance(raw, **place), measure(network, instance), seconds=1.0)
+    sparse, whole = network.sparse[0], instance.divided_by(network.overall).whole
+    assert np.abs(sparse.T @ sparse - np.eye(sparse.shape[1])).max() < 1e-9
+    assert summary.judged_objective == pytest.approx(whole.value(sparse))
+    assert abs(summary.judged_objective - summary.objective) > 1e-9
+    said = f"\n  objective, judged   {summary.judged_objective:.9g}  (of X with exact zeros, "
+    assert said in summary.in_words()
+
+
 @pytest.mark.parametrize("first", ["auto", 0.1])
 def test_steps_with_an_automatic_bound_settle_where_those_of_the_paper_diverge(tmp_path, first):
     """A path of four, each with samples in a plane of its own; plain PCA, from the solution."""

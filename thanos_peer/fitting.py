@@ -72,6 +72,10 @@ def fit(  # noqa: PLR0913 - named, each with its default
         The loadings of the first agent; all agree up to the tolerance. `facts` says how the run went, and
         `all_components_` and `all_sparse_components_` have those of all agents.
 
+        `residual` and `has_converged` of `facts` are of `sparse_components_`, where its rows are orthonormal, and
+        else of the orthonormal rows nearest to `common_components_`. The exact methods leave the same in all of
+        these. "thanos" and others that mix do not: `objective` is then of the rows nearest to the common ones.
+
     Raises:
         ConfigError: Samples or settings cannot be used.
         DivergenceError: A step left the numbers.

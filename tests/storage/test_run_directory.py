@@ -227,6 +227,7 @@ def test_the_summary_in_numbers_can_be_checked(finished):
     last = finished.rows[-1]
     for name in ("objective", "feasibility", "consensus", "distance", "aligned_distance", "gap"):
         assert summary[name] == getattr(last, name)
+    assert summary["judged_objective"] == pytest.approx(summary["objective"], rel=1e-12)
     assert summary["epsilon"] == max(vars(last.stationarity).values())
 
 

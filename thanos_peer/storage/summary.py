@@ -24,6 +24,9 @@ OF_THE_LAST_ROW = ("objective", "feasibility", "consensus", "sigma", "distance",
 class Summary:
     """The result of a run in numbers. X is the mean of all agents' X_i moved to the manifold.
 
+    Residual and verdict are of the answer that is judged: X with exact zeros, where that is on the manifold.
+    Methods that mix leave it elsewhere than X: `judged_objective` is its own.
+
     The variance explained is known for sparse PCA only. `rounds` are those of the phase that minimises;
     messages and bytes are of all phases.
     """
@@ -57,6 +60,7 @@ class Summary:
     distance: float | None = None
     aligned_distance: float | None = None
     gap: float | None = None
+    judged_objective: float | None = None
     rounds_by_phase: dict[str, int] = field(default_factory=dict)
     phases_cut_short: list[str] = field(default_factory=list)
 
@@ -65,6 +69,7 @@ class Summary:
         lines = [
             f"{self.name}: {self.agents} agents, {self.rounds} rounds in {self.seconds:.1f} s; {self.ending}.",
             f"  objective           {self.objective:.9g}",
+            *self._words_on_judged(),
             *self._words_on_variance(),
             f"  non-zeros           {self.nonzeros} of {self.entries}, in {self.nonzero_rows} of {self.rows} rows"
             + self.words_on_mu(),
@@ -85,6 +90,12 @@ class Summary:
             return ""
         components = self.entries // self.rows
         return f"; {self.single_features} of {components} components with a single feature: mu may be too large"
+
+    def _words_on_judged(self) -> list[str]:
+        known, judged = f"{self.objective:.9g}", self.judged_objective
+        if judged is None or f"{judged:.9g}" == known:
+            return []
+        return [f"  objective, judged   {judged:.9g}  (of X with exact zeros, as residual and verdict are)"]
 
     def _words_on_phases(self) -> list[str]:
         if len(self.rounds_by_phase) < 2:
@@ -134,6 +145,7 @@ def summarize(
         agents=topology.d,
         epsilon=row.stationarity.epsilon,
         residual=residual,
+        judged_objective=measured.whole.value(judged),
         tolerance=topology.tolerance,
         has_converged=convergence.has_converged,
         verdict=convergence.words,
