@@ -181,3 +181,12 @@ def test_a_second_interrupt_leaves_at_once():
     with pytest.raises(SystemExit) as caught:
         signal.raise_signal(signal.SIGINT)
     assert caught.value.code == 130
+
+
+@pytest.mark.parametrize(("method", "is_said"), [("proximal-tracking", True), ("proximal", False)])
+def test_restarts_that_another_method_leaves_out_are_said(new, tmp_path, method, is_said):
+    file = new("--method", "gram", "--rounds", 40)
+    file.write_text(file.read_text().replace('method = "gram"', 'method = "gram"\nrestarts = 5'))
+    result = call("simulate", file, "--quiet", "--method", method, "--out", tmp_path / "run")
+    said = "Note: proximal-tracking searches from one start: algorithm.restarts = 5 is left out\n"
+    assert result.stderr == (said if is_said else "")
