@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from thanos_peer.algorithm.faults import FEASIBLE
 from thanos_peer.algorithm.objectives import Objective, SparsePCA
 from thanos_peer.algorithm.regularizers import Regularizer, Subdifferentiable, envelope_gradient
 from thanos_peer.algorithm.stiefel import infeasibility, norm, proj, sym
@@ -107,6 +108,11 @@ def weakest_component(X: Matrix, G: Matrix, mu: float, unit: float) -> float:
     """
     worth = (np.linalg.eigvalsh(sym(-X.T @ G)) + mu) / unit
     return float(min(worth[worth > WORTHLESS], default=0.0))
+
+
+def judged(sparse: Matrix, common: Matrix) -> Matrix:
+    """The answer that is certified: X with exact zeros where that is on the manifold, else the common X there."""
+    return sparse if infeasibility(sparse) <= FEASIBLE else common
 
 
 def _least_projection(G: Matrix, g: Subdifferentiable, X: Matrix, multiplier: Matrix) -> float:

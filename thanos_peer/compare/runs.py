@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from thanos_peer.algorithm.central import CENTRAL
+from thanos_peer.algorithm.measures import judged
 from thanos_peer.algorithm.stiefel import infeasibility, polar
 from thanos_peer.block import Matrix
 from thanos_peer.compare.records import DIVERGED, DONE, ERROR, Curve, Record, Yardstick
@@ -17,7 +18,7 @@ from thanos_peer.phases import Plan
 from thanos_peer.problem import Instance, build
 from thanos_peer.simulate import EndReason, StackedNetwork, measure
 from thanos_peer.storage.outcome import Outcome
-from thanos_peer.storage.summary import FEASIBLE, summarize
+from thanos_peer.storage.summary import summarize
 
 CENTRAL_ITERATIONS = 3000
 CENTRAL_TOLERANCE = 1e-10  # of the certified residual
@@ -137,7 +138,7 @@ def centralise(trial: Trial, judge: Instance, on_round: OnRound) -> Record:
         trace.note(k, X, seconds)
         on_round(k)
         if k % LOOK_EVERY == 0 or k == most:
-            residual = judge.residual(X if infeasibility(X) < FEASIBLE else polar(X))
+            residual = judge.residual(judged(X, polar(X)))
         if residual <= CENTRAL_TOLERANCE or k == most:
             break
     is_below = residual <= CENTRAL_TOLERANCE

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from thanos_peer.algorithm.measures import judged
 from thanos_peer.algorithm.reference import TARGET, Reference
 from thanos_peer.algorithm.stiefel import infeasibility, orthonormal_basis, polar
 from thanos_peer.block import Matrix
@@ -13,8 +14,6 @@ from thanos_peer.problem import Instance
 from thanos_peer.simulate import Row, ending_of
 from thanos_peer.storage.outcome import Outcome
 
-# A sparse answer nearer to the manifold than this is the one that is judged.
-FEASIBLE = 1e-9
 # Relative to the objective: an answer that is below X* by less than this is as good.
 ROUNDING = 1e-8
 OF_THE_LAST_ROW = ("objective", "feasibility", "consensus", "sigma", "distance", "aligned_distance", "gap")
@@ -134,8 +133,8 @@ def summarize(
     """Sum up a run that ended with `row`."""
     topology, rounds = instance.topology, network.rounds_by_phase
     measured = instance.divided_by(network.overall)
-    judged, residual = _judged(network, measured)
-    convergence = _convergence(network, measured, judged, residual)
+    answer, residual = _judged(network, measured)
+    convergence = _convergence(network, measured, answer, residual)
     return Summary(
         name=topology.name,
         digest=topology.digest,
@@ -145,7 +144,7 @@ def summarize(
         agents=topology.d,
         epsilon=row.stationarity.epsilon,
         residual=residual,
-        judged_objective=measured.whole.value(judged),
+        judged_objective=measured.whole.value(answer),
         tolerance=topology.tolerance,
         has_converged=convergence.has_converged,
         verdict=convergence.words,
@@ -162,15 +161,15 @@ def summarize(
 
 
 def _judged(network: Outcome, instance: Instance) -> tuple[Matrix, float]:
-    """The answer that is judged, and its residual: the sparse one, if it is feasible."""
+    """The answer that is judged, and its residual."""
     sparse = network.sparse.mean(axis=0)  # zero where all are
-    is_sparse = bool(infeasibility(sparse) < FEASIBLE)
+    answer = judged(sparse, polar(network.X.mean(axis=0)))
+    is_sparse = answer is sparse
     is_strict = is_sparse and bool((network.sparse == network.sparse[0]).all())
-    judged = sparse if is_sparse else polar(network.X.mean(axis=0))
-    residual = instance.residual(judged, is_strict=is_strict)
+    residual = instance.residual(answer, is_strict=is_strict)
     if "verdict" in network.rounds_by_phase and not is_sparse:
         residual = max(residual, float(infeasibility(sparse)))
-    return judged, residual
+    return answer, residual
 
 
 def _sparsity(sparse: Matrix) -> dict[str, int]:
