@@ -1,5 +1,6 @@
 import csv
 import json
+import re
 import signal
 import time
 from pathlib import Path
@@ -190,3 +191,16 @@ def test_restarts_that_another_method_leaves_out_are_said(new, tmp_path, method,
     result = call("simulate", file, "--quiet", "--method", method, "--out", tmp_path / "run")
     said = "Note: proximal-tracking searches from one start: algorithm.restarts = 5 is left out\n"
     assert result.stderr == (said if is_said else "")
+
+
+@pytest.mark.parametrize("method", ["gram", "proximal", "proximal-tracking", "thanos"])
+def test_the_largest_weight_runs_without_a_warning(new, tmp_path, method):
+    file = new("--mu", "1e100", "--method", method, "--rounds", 40)
+    assert call("simulate", file, "--quiet", "--out", tmp_path / "run").stderr == ""
+
+
+def test_a_larger_weight_is_refused(new, tmp_path):
+    file = new("--method", "gram")
+    file.write_text(re.sub(r"^mu = \S+", "mu = 1e155", file.read_text(), flags=re.MULTILINE))
+    result = call("simulate", file, "--quiet", "--out", tmp_path / "run", code=3)
+    assert result.stderr == f"Error: {file}: problem.mu = 1e+155: must be at most 1e+100\n"

@@ -242,7 +242,7 @@ def test_check_knows_explicit_weights(new):
 @pytest.mark.parametrize(
     ("old", "changed"),
     [
-        ("mu = 0.1 ", "mu = 1e200 "),
+        ("mu = 0.1 ", "mu = 1e100 "),
         ("smoothing.sigma0 = 1.0", "smoothing.sigma0 = 1e-8"),
         ("smoothing.exponent = ", "smoothing.exponent = 4.0 # "),
     ],
