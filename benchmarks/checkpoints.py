@@ -62,7 +62,7 @@ def written_so_far() -> int:
 def run(topology: Topology, directory: Path, rate: int, seconds: int, *, has_all_kept: bool) -> tuple[int, int]:
     """The checkpoints, and the bytes that were written."""
     agent = AgentNetwork(build(topology)).agents[0]
-    peer = Peer(agent.memory(), agent.block(), agent.blocks_kept, has_all_kept)
+    peer = Peer(agent.memory(), agent.block, agent.blocks_kept, has_all_kept)
     saving, before = Saving(cast("Agent", peer), 0.0), written_so_far()
     with CheckpointStore(directory, topology, 0, is_flushed=False) as store:
         for k in range(1, rate * seconds):

@@ -7,6 +7,7 @@ from uneven import LEADING, PREPARED, random_samples, raw_with_parts
 
 from thanos_peer.convergence import STATIONARY, have_all, judge
 from thanos_peer.errors import DivergenceError
+from thanos_peer.fitting import fit
 from thanos_peer.simulate import AgentNetwork, StackedNetwork, measure
 from thanos_peer.storage.summary import summarize
 
@@ -14,6 +15,7 @@ SMOOTHING = 'what is left is the smoothing: take method = "auto"'
 MORE = 'raise max_rounds, or take method = "auto"'
 EXACT = 'exchange = "float32" reaches about 1e-05: take "float64"'
 SMALLER = 'take a smaller tolerance, or method = "auto"'
+FEWER = "take fewer components, or a smaller tolerance"
 STUCK = "it does not fall any further: take a larger tolerance, or another start"
 
 
@@ -75,15 +77,23 @@ def judged(
         ({"residual": None, "is_below": False}, f"tolerance 0.0001 not reached after 3000 rounds; {MORE}"),
         (
             {"residual": 9e-5, "weakest": 1e-6, "method": "proximal"},
-            "residual 9.0e-05 above what the weakest component is worth, 1.0e-06; take a smaller tolerance",
+            "residual 9.0e-05, but its weakest component is worth 1.0e-06 and is not determined; " + FEWER,
+        ),
+        (
+            {"residual": 9e-11, "weakest": 1e-11, "method": "gram"},
+            "residual 9.0e-11, but its weakest component is worth 1.0e-11 and is not determined; " + FEWER,
+        ),
+        (
+            {"residual": 1e-13, "weakest": 0.0, "method": "gram"},
+            "residual 1.0e-13, but its weakest component is worth 0.0e+00 and is not determined; " + FEWER,
         ),
         (
             {"residual": 1.1, "tolerance": 2.0},
-            f"residual 1.1e+00 above what the weakest component is worth, 1.0e+00; {SMOOTHING}",
+            f"residual 1.1e+00 above 1, the size of the problem itself; {SMOOTHING}",
         ),
         (
             {"residual": 9e-5, "weakest": 1e-6, "is_below": False},
-            f"residual 9.0e-05 above what the weakest component is worth, 1.0e-06; {MORE}",
+            f"residual 9.0e-05, but its weakest component is worth 1.0e-06 and is not determined; {MORE}",
         ),
         (
             {"residual": 3e-5, "is_below": False, "tolerance": 1e-6, "exchange": "float32"},
@@ -99,7 +109,7 @@ def test_what_has_not_converged_is_said_with_the_residual_the_tolerance_and_what
     ("given", "said"),
     [
         ({"residual": 1e-4}, "residual 1.0e-04, tolerance 0.0001"),
-        ({"residual": 9e-9, "weakest": 0.0}, "residual 9.0e-09, tolerance 0.0001"),
+        ({"residual": 9e-9, "weakest": 1e-8}, "residual 9.0e-09, tolerance 0.0001"),
         ({"residual": 9e-5, "weakest": 1e-4}, "residual 9.0e-05, tolerance 0.0001"),
         ({"residual": 9e-5, "is_shared": False}, "residual 9.0e-05, tolerance 0.0001"),
         (
@@ -168,6 +178,42 @@ def test_wrong_components_are_not_called_converged_where_trailing_eigenvalues_ar
     assert network.has_converged is False
 
 
+def rows_with(singular_values, seed=5):
+    """Forty samples with these singular values."""
+    rng, n = np.random.default_rng(seed), len(singular_values)
+    Q = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    return np.linalg.qr(rng.standard_normal((40, n)))[0] * singular_values @ Q.T
+
+
+def fitted(rows, p):
+    settings = {"method": "gram", "regularizer": "none", "center": False, "scale": False, "tolerance": 1e-9}
+    return fit(np.array_split(rows, 4), p, start="random", **settings)
+
+
+def test_a_component_that_is_worth_less_than_the_residual_is_not_determined():
+    """However little that is: its vector is in no way that of the data."""
+    rows = rows_with([1, 1e-2, 1e-3, 2e-5] + 4 * [1e-5])
+    result = fitted(rows, 4)
+    found = np.linalg.svd(np.linalg.svd(rows)[2][:4] @ result.components_.T, compute_uv=False)
+    assert found.min() < 0.5
+    assert result.facts["residual"] < 1e-9
+    assert result.facts["has_converged"] is False
+    assert ", but its weakest component is worth " in result.facts["verdict"]
+    assert f" and is not determined; {FEWER}" in result.facts["verdict"]
+
+
+def test_components_beyond_the_rank_of_the_samples_are_worth_nothing_and_any_will_do():
+    result = fitted(rows_with([1, 1e-2, 1e-3, 0, 0, 0, 0, 0]), 5)
+    assert result.facts["has_converged"] is True
+
+
+def test_components_beyond_the_rank_hide_none_that_is_not_determined():
+    """Those before them count as ever."""
+    facts = fitted(rows_with([1, 1e-2, 1e-3, 3e-6, 0, 0, 0, 0]), 5).facts
+    assert 9e-12 < facts["residual"] < 1e-9
+    assert facts["has_converged"] is False
+
+
 def test_tiny_samples_that_nobody_has_sized_are_not_converged_because_they_are_tiny(tmp_path):
     rows = 1e-4 * random_samples(60, 5)
     rows = 1e-4 * (rows - rows.mean(axis=0)) / rows.std(axis=0)
@@ -205,6 +251,19 @@ def test_what_is_certified_has_converged_before_the_methods_own_rule_is_met(tmp_
     assert network.has_converged is summary.has_converged is is_certified
     assert summary.residual < 1e-3
     assert "; the peers' own rule was not" in summary.verdict or ", but the peers' own rule not" in summary.verdict
+
+
+def test_the_objective_of_the_answer_that_is_judged_stands_beside_that_of_the_mean(tmp_path):
+    place, parts = {"file": tmp_path / "net.toml"}, np.array_split(random_samples(60, 5), 3)
+    raw = raw_with_parts(tmp_path, parts, "path", start=LEADING, tolerance=1e-4, max_rounds=300)
+    network = run(raw, **place)
+    summary = summarize(network, instance := make_instance(raw, **place), measure(network, instance), seconds=1.0)
+    sparse, whole = network.sparse[0], instance.divided_by(network.overall).whole
+    assert np.abs(sparse.T @ sparse - np.eye(sparse.shape[1])).max() < 1e-9
+    assert summary.judged_objective == pytest.approx(whole.value(sparse))
+    assert abs(summary.judged_objective - summary.objective) > 1e-9
+    said = f"\n  objective, judged   {summary.judged_objective:.9g}  (of X with exact zeros, "
+    assert said in summary.in_words()
 
 
 @pytest.mark.parametrize("first", ["auto", 0.1])

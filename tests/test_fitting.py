@@ -222,3 +222,16 @@ def test_columns_that_are_merely_numbered_are_no_names():
     rows = np.random.default_rng(1).standard_normal((9, 2))
     result = thanos_peer.fit([Frame(rows, range(2)), rows], 1, graph="path", max_rounds=5)
     assert result.feature_names_in_ is None
+
+
+@pytest.mark.parametrize("method", ["auto", "gram", "proximal"])
+def test_it_searches_from_several_starts(method):
+    parts = np.array_split(np.random.default_rng(3).standard_normal((30, 5)), 3)
+    result = thanos_peer.fit(parts, 2, method=method, restarts=4)
+    assert "; the best of 4 starts" in result.facts["verdict"]
+
+
+def test_methods_that_search_from_one_start_refuse_restarts():
+    parts = np.array_split(np.random.default_rng(3).standard_normal((30, 5)), 3)
+    with pytest.raises(ConfigError, match=r"algorithm\.restarts: leave it out"):
+        thanos_peer.fit(parts, 2, method="proximal-tracking", restarts=4)

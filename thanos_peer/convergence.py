@@ -8,8 +8,7 @@ from thanos_peer.block import Matrix
 from thanos_peer.phases import Found
 from thanos_peer.topology import Topology
 
-# Components that capture a smaller share than this are rounding.
-NEGLIGIBLE = 1e-8
+FEWER = "take fewer components, or a smaller tolerance"
 SMOOTHING = 'what is left is the smoothing: take method = "auto"'
 CHECK = "check that the objective is smooth, and gradient the gradient of value"
 STATIONARY = "stationary, not necessarily the global minimum"
@@ -40,7 +39,8 @@ def judge(
     Args:
         topology: What was asked for.
         residual: How far from stationary it is certified to be, relative to the problem; None if it is not.
-        weakest: What its weakest component is worth, in the same unit; None if unknown.
+        weakest: What its weakest component is worth, in the same unit, leaving out those that are worth nothing
+            but rounding: see `measures.weakest_component`; None if unknown.
         is_below_tolerance: Whether the method's own rule was met.
         rounds: Of the method.
         starts: From how many starts it was searched; None if unknown.
@@ -55,9 +55,8 @@ def judge(
             f"not certified: every peer says that it was below tolerance {tolerance:g} by its own rule",
             has_converged=None,
         )
-    most = 1.0 if weakest is None else min(1.0, max(weakest, NEGLIGIBLE))
     against = _objection(
-        topology, residual, most, rounds, is_below_tolerance=is_below_tolerance, is_shared=is_shared
+        topology, residual, weakest, rounds, is_below_tolerance=is_below_tolerance, is_shared=is_shared
     )
     searched = _searched(topology, starts)
     if residual is None or against is not None:
@@ -79,7 +78,7 @@ def _searched(topology: Topology, starts: int | None) -> str:
 def _objection(
     topology: Topology,
     residual: float | None,
-    most: float,
+    weakest: float | None,
     rounds: int,
     *,
     is_below_tolerance: bool,
@@ -94,8 +93,12 @@ def _objection(
         return f"residual {residual:.1e} above {tolerance} {after}; {advice}"
     if not (is_below_tolerance or (is_shared and METHODS[topology.method].mixes)):
         return f"residual {residual:.1e} within {tolerance}, but the peers' own rule not met {after}; {advice}"
-    if residual > most:
-        return f"residual {residual:.1e} above what the weakest component is worth, {most:.1e}; {advice}"
+    if residual > 1:
+        return f"residual {residual:.1e} above 1, the size of the problem itself; {advice}"
+    if weakest is not None and residual > weakest:
+        is_smoothed = _smooths(topology) or not is_below_tolerance
+        what = f"its weakest component is worth {weakest:.1e} and is not determined"
+        return f"residual {residual:.1e}, but {what}; {advice if is_smoothed else FEWER}"
     return None
 
 
@@ -140,7 +143,7 @@ def _more(topology: Topology, rounds: int) -> str:
             return f'exchange = "float32" reaches about {topology.least_tolerance:g}: take "float64"'
         is_fixed = _smooths(topology) and "smoothing" not in METHODS[topology.method].settings
         return SMOOTHING if is_fixed else 'raise max_rounds, or take method = "auto"'
-    if rounds + topology.graph.tree.rounds > topology.max_rounds:
+    if not topology.has_rounds_left(rounds):
         return "raise max_rounds"
     check = "" if topology.problem.objective is None else f"; {CHECK}"
     return f"it does not fall any further: take a larger tolerance, or another start{check}"

@@ -38,6 +38,7 @@ def fit(  # noqa: PLR0913 - named, each with its default
     seed: int = 1,
     max_rounds: int | None = None,
     tolerance: float | None = None,
+    restarts: int = 1,
     feature_names: Sequence[str] | None = None,
 ) -> Result:
     """Find the sparse components of all samples together, as agents that each hold one of the arrays.
@@ -66,11 +67,17 @@ def fit(  # noqa: PLR0913 - named, each with its default
         max_rounds: Stop after this round of the method at the latest; None for 3000 of THANOS, and for as many as
             it takes of the exact methods.
         tolerance: Stop when the residual is not above; None for 1e-4 of THANOS, and 1e-10 of the exact methods.
+        restarts: From how many starts to search, the first as `start` says, the others random; the best answer is
+            kept. For "auto", "gram" and "proximal" only.
         feature_names: What the features are called; None takes the columns of a data frame.
 
     Returns:
         The loadings of the first agent; all agree up to the tolerance. `facts` says how the run went, and
         `all_components_` and `all_sparse_components_` have those of all agents.
+
+        `residual` and `has_converged` of `facts` are of `sparse_components_`, where its rows are orthonormal, and
+        else of the orthonormal rows nearest to `common_components_`. The exact methods leave the same in all of
+        these. "thanos" and others that mix do not: `objective` is then of the rows nearest to the common ones.
 
     Raises:
         ConfigError: Samples or settings cannot be used.
@@ -83,6 +90,7 @@ def fit(  # noqa: PLR0913 - named, each with its default
     algorithm: dict[str, Any] = {"method": method, "start": {"kind": start, "seed": seed}}
     algorithm |= settings_of(method)
     algorithm |= {key: value for key, value in wanted.items() if value is not None}
+    algorithm |= {} if restarts == 1 else {"restarts": restarts}
     data = {"kind": "files", "center": center, "scale": scale, "overall": "auto"}
     raw = {
         "name": "fit",

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from thanos_peer.algorithm.contradictions import gradient_contradiction, prox_contradiction
 from thanos_peer.algorithm.mixing import BLOW_UP
 from thanos_peer.algorithm.stiefel import norm
 from thanos_peer.block import Matrix
@@ -49,6 +50,7 @@ class OwnObjective:
         assert problem.objective is not None, "asked for where there is one"  # noqa: S101
         self._code = _Code(topology, "problem.objective", problem.objective)
         self._code.make(_read_only(samples), problem.objective_options, needs=("value", "gradient"))
+        self._code.refuse("gradient", gradient_contradiction(self, problem.n, problem.p))
 
     def value(self, X: Matrix) -> float:
         """f(X) for X of (n, p)."""
@@ -100,7 +102,9 @@ class OwnRegularizer:
         problem = topology.problem
         code = _Code(topology, "problem.regularizer", problem.regularizer)
         code.make(weight, problem.regularizer_options, needs=("value", "prox"))
-        return (OwnDifferentiableRegularizer if code.has("prox_derivative") else OwnRegularizer)(code)
+        g = (OwnDifferentiableRegularizer if code.has("prox_derivative") else OwnRegularizer)(code)
+        code.refuse("prox", prox_contradiction(g, problem.n, problem.p))
+        return g
 
 
 class OwnDifferentiableRegularizer(OwnRegularizer):
@@ -150,6 +154,11 @@ class _Code:
         self._object = self._guarded(f"{self._name}(...)", lambda: self._class(first, **deepcopy(dict(options))))
         for method in needs:
             self._method(method)
+
+    def refuse(self, method: str, contradiction: str | None) -> None:
+        """Refuse a class whose method contradicts another one."""
+        if contradiction is not None:
+            raise OwnCodeError(f"{self._name}.{method} contradicts {self._name}.value: {contradiction}")
 
     def has(self, method: str) -> bool:
         """Whether the class has such a method."""

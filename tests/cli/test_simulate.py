@@ -1,5 +1,6 @@
 import csv
 import json
+import re
 import signal
 import time
 from pathlib import Path
@@ -181,3 +182,25 @@ def test_a_second_interrupt_leaves_at_once():
     with pytest.raises(SystemExit) as caught:
         signal.raise_signal(signal.SIGINT)
     assert caught.value.code == 130
+
+
+@pytest.mark.parametrize(("method", "is_said"), [("proximal-tracking", True), ("proximal", False)])
+def test_restarts_that_another_method_leaves_out_are_said(new, tmp_path, method, is_said):
+    file = new("--method", "gram", "--rounds", 40)
+    file.write_text(file.read_text().replace('method = "gram"', 'method = "gram"\nrestarts = 5'))
+    result = call("simulate", file, "--quiet", "--method", method, "--out", tmp_path / "run")
+    said = "Note: proximal-tracking searches from one start: algorithm.restarts = 5 is left out\n"
+    assert result.stderr == (said if is_said else "")
+
+
+@pytest.mark.parametrize("method", ["gram", "proximal", "proximal-tracking", "thanos"])
+def test_the_largest_weight_runs_without_a_warning(new, tmp_path, method):
+    file = new("--mu", "1e100", "--method", method, "--rounds", 40)
+    assert call("simulate", file, "--quiet", "--out", tmp_path / "run").stderr == ""
+
+
+def test_a_larger_weight_is_refused(new, tmp_path):
+    file = new("--method", "gram")
+    file.write_text(re.sub(r"^mu = \S+", "mu = 1e155", file.read_text(), flags=re.MULTILINE))
+    result = call("simulate", file, "--quiet", "--out", tmp_path / "run", code=3)
+    assert result.stderr == f"Error: {file}: problem.mu = 1e+155: must be at most 1e+100\n"

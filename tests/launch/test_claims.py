@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 from cli.commands import call
+from networks import make_topology, raw_topology
 from processes import write_topology
 
 from thanos_peer.algorithm.regularizers import REGULARIZERS
 from thanos_peer.launch import independent
-from thanos_peer.launch.claims import JUDGED, check_claims
+from thanos_peer.launch.claims import JUDGED, Data, check_claims
 from thanos_peer.storage.peer_files import PeerFiles
 
 SPREADS = [3.0, 2.0, 1.0, 1.0, 0.5, 0.3]
@@ -126,3 +127,20 @@ def test_groups_of_rows_are_judged_as_one_long_row_each():
     x = np.array([[0.6], [0.8]])
     assert independent.stationarity(np.zeros((2, 2)), x, "group-l21", 0.3, [[0, 1]]) == pytest.approx(0, abs=1e-12)
     assert independent.stationarity(np.zeros((2, 2)), x, "l21", 0.3) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("singular_values", "most"),
+    [
+        ([1, 0.1, 1e-5, 0], 1e-10),
+        ([1, 0.1, 0, 0], 1e-2),
+        ([1, 0.1, 1e-8, 0], 1e-2),
+    ],
+    ids=["worth little", "beyond the rank", "rounding"],
+)
+def test_no_residual_above_what_the_weakest_component_is_worth_has_converged(singular_values, most):
+    rng = np.random.default_rng(4)
+    U, V = (np.linalg.qr(rng.standard_normal((k, 4)))[0] for k in (9, 6))
+    rows = U * singular_values @ V.T
+    data = Data(make_topology(raw_topology(mu=0.0, tolerance=1.0)), [rows])
+    assert data.most_residual(V[:, :3], 1.0) == pytest.approx(most)

@@ -85,6 +85,57 @@ class OneSided:
         return V
 
 
+class Doubled(Quartic):
+    def gradient(self, X):
+        return 2 * super().gradient(X)
+
+
+class Shifted(Quartic):
+    def gradient(self, X):
+        return super().gradient(X) + 0.5
+
+
+class Opposite(Quartic):
+    def gradient(self, X):
+        return -super().gradient(X)
+
+
+class Lasso:
+    """weight * factor * the sum of all |x|, or with prox of another weight."""
+
+    def __init__(self, weight, factor=1.0):
+        self.weight, self.other = weight, weight * factor
+
+    def value(self, X):
+        return self.weight * abs(X).sum()
+
+    def prox(self, X, sigma):
+        return np.sign(X) * np.maximum(abs(X) - sigma * self.other, 0)
+
+
+class Count(Lasso):
+    """Not convex."""
+
+    def value(self, X):
+        return self.weight * np.count_nonzero(X)
+
+    def prox(self, X, sigma):
+        return np.where(X**2 > 2 * sigma * self.weight, X, 0.0)
+
+
+class Still(Lasso):
+    def prox(self, X, sigma):
+        return X
+
+
+class NotNegative(Lasso):
+    def value(self, X):
+        return 0.0
+
+    def prox(self, X, sigma):
+        return np.maximum(X, 0.0)
+
+
 class Huge(Quartic):
     def gradient(self, X):
         return X * 1e200

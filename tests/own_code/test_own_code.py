@@ -9,6 +9,7 @@ from cli.commands import call
 from own_code.classes import raw_with, write
 
 from thanos_peer.algorithm import reference
+from thanos_peer.algorithm.contradictions import gradient_contradiction
 from thanos_peer.algorithm.stiefel import polar
 from thanos_peer.errors import OwnCodeError
 from thanos_peer.preparation.own import Own
@@ -224,6 +225,54 @@ def test_what_own_code_does_wrong_is_said_in_one_line(name, said, tmp_path):
     result = call("simulate", file, "--quiet", "--allow-code", module, "--out", tmp_path / "out", code=3)
     assert result.stderr.startswith(f"Error: {said}")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["Doubled", "Shifted", "Opposite"])
+def test_a_gradient_of_another_function_than_value_is_refused_in_one_line(name, tmp_path):
+    module, file = write(tmp_path, raw_with(f"mine:{name}"))
+    result = call("simulate", file, "--quiet", "--allow-code", module, "--out", tmp_path / "out", code=3)
+    said = f"Error: mine:{name}.gradient contradicts mine:{name}.value: value changes by "
+    assert result.stderr.startswith(said)
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("mu", [1e-6, 0.1, 30.0])
+@pytest.mark.parametrize(
+    ("name", "factor"),
+    [("Lasso", 3.0), ("Lasso", 0.5), ("Lasso", 1.05), ("Lasso", 0.0), ("Still", 1.0), ("Count", 1.0)],
+)
+def test_a_prox_of_another_function_than_value_is_refused(name, factor, mu, tmp_path):
+    options = {"regularizer_options": {"factor": factor}, "mu": mu}
+    topology = allowed(tmp_path, raw_with(regularizer=f"mine:{name}", **options))
+    with pytest.raises(OwnCodeError, match=rf"^mine:{name}.prox contradicts mine:{name}.value: prox\(X, "):
+        build(topology)
+
+
+@pytest.mark.parametrize("mu", [0.0, 1e-6, 0.1, 30.0])
+@pytest.mark.parametrize("name", ["Lasso", "NotNegative", "Ridge", "Steep", "OneSided"])
+def test_a_prox_that_is_that_of_value_is_not(name, mu, tmp_path):
+    build(allowed(tmp_path, raw_with(regularizer=f"mine:{name}", mu=mu)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+@pytest.mark.parametrize("width", [1.0, 1e-3, 1e-9])
+def test_kinks_and_rounding_are_no_contradiction(width, shift, dtype):
+    """A Huber loss, nearly without kinks or with sharp ones, by a class that computes in either precision."""
+    if dtype is np.float32 and shift:
+        pytest.skip("no digit is left")
+    samples = np.random.default_rng(2).standard_normal((30, 6)).astype(dtype)
+
+    class Huber:
+        def value(self, X):
+            far = abs(samples @ X.astype(dtype))
+            return float(np.where(far < width, far**2 / (2 * width), far - width / 2).mean()) + shift
+
+        def gradient(self, X):
+            Z = samples @ X.astype(dtype)
+            return (samples.T @ np.clip(Z / dtype(width), -1, 1) / Z.size).astype(float)
+
+    assert gradient_contradiction(Huber(), 6, 2) is None
 
 
 def test_options_that_a_class_does_not_know_are_said_in_one_line(tmp_path):

@@ -52,7 +52,8 @@ def run_both(instance):
 def assert_one_exact_answer(network, objective, best):
     """All agents have one X with orthonormal columns and exact zeros, and nothing known is better."""
     assert network.has_converged
-    assert ending_of(network) is EndReason.TOLERANCE
+    assert network.is_done
+    assert network.is_below_tolerance
     X = network.X[0]
     assert np.abs(X.T @ X - np.eye(X.shape[1])).max() < 1e-12
     for found in (network.X, network.sparse):
@@ -140,7 +141,7 @@ def test_gram_ends_at_the_largest_number_of_rounds_and_says_that_it_has_not_conv
     network = run_both(make_instance(raw))
     assert network.rounds_by_phase["gram"] == 8  # two sums
     assert not network.has_converged
-    assert ending_of(network) is not EndReason.TOLERANCE
+    assert ending_of(network, make_topology(raw)) is EndReason.MAX_ROUNDS
 
 
 def split(rows, how, d):
@@ -258,13 +259,25 @@ def test_the_answer_has_the_same_bits_on_every_graph_and_for_every_order_of_the_
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("tolerance", [0.0, 1e-16])
+@pytest.mark.parametrize("method", ["gram", "proximal"])
+def test_where_nothing_falls_any_further_it_ends_and_says_so(method, tolerance):
+    raw = raw_topology(
+        "path", 3, n=8, p=2, samples=60, mu=0.02, method=method, max_rounds=9999, tolerance=tolerance
+    )
+    network = run_both(make_instance(raw))
+    assert network.k < 9999
+    assert ending_of(network, make_topology(raw)) is EndReason.STUCK
+    assert EndReason.STUCK.value == "the residual did not fall any further"
+
+
 @pytest.mark.parametrize("method", EXACT)
 def test_with_too_little_time_it_says_that_it_has_not_converged(method):
     raw = raw_topology("path", 3, n=8, p=2, samples=60, mu=0.02, method=method, max_rounds=5, tolerance=1e-30)
     instance = make_instance(raw)
     network = run_both(instance)
     assert not network.has_converged
-    assert ending_of(network) is EndReason.MAX_ROUNDS
+    assert ending_of(network, instance.topology) is (EndReason.STUCK if method == "gram" else EndReason.MAX_ROUNDS)
     assert network.rounds_by_phase[method] == (4 if method == "proximal" else 2)  # whole sums of two rounds each
     assert np.abs(np.swapaxes(network.X, 1, 2) @ network.X - np.eye(2)).max() < 1e-12
     assert len({X.tobytes() for X in network.X}) == 1

@@ -183,7 +183,7 @@ def test_a_run_that_stopped_by_itself_has_every_residual_near_the_tolerance(fami
     )
     network = finished(instance, AgentNetwork)
     assert network.is_below_tolerance
-    assert ending_of(network) is EndReason.TOLERANCE
+    assert ending_of(network, instance.topology) is EndReason.TOLERANCE
     assert max(residuals_of(network)) < 10 * tolerance
     assert measure(network, instance).stationarity.gradient < 10 * tolerance
 
@@ -201,10 +201,11 @@ def test_a_tolerance_stops_the_run_only_after_everybody_met_it():
 
 
 def test_without_a_tolerance_all_rounds_are_run():
-    network = finished(make_instance(max_rounds=60, tolerance=0.0))
+    instance = make_instance(max_rounds=60, tolerance=0.0)
+    network = finished(instance)
     assert network.k == 60
     assert not network.is_below_tolerance
-    assert ending_of(network) is EndReason.MAX_ROUNDS
+    assert ending_of(network, instance.topology) is EndReason.MAX_ROUNDS
 
 
 @pytest.mark.parametrize("family", ["ring", "erdos-renyi"])
@@ -235,7 +236,7 @@ def test_a_run_asked_to_stop_finishes_its_round():
     network = StackedNetwork(instance)
     rows = list(run(network, instance, should_stop=lambda: network.k >= 4))
     assert [row.round for row in rows] == [0, 1, 2, 3, 4]
-    assert ending_of(network) is EndReason.INTERRUPTED
+    assert ending_of(network, instance.topology) is EndReason.INTERRUPTED
 
 
 def test_a_row_measures_what_it_says():

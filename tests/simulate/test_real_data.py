@@ -50,7 +50,7 @@ def test_a_ring_comes_within_one_percent_of_the_centralised_objective(tmp_path, 
     network = StackedNetwork(instance)
     *_, last = run(network, instance, reference=reference, every=10**6)
     assert reference.residual < 1e-10
-    assert ending_of(network) is EndReason.TOLERANCE
+    assert ending_of(network, instance.topology) is EndReason.TOLERANCE
     assert abs(last.gap) < 0.01 * abs(instance.whole.value(reference.X))
     assert last.feasibility < 1e-5
     assert last.consensus < 1e-4
@@ -149,7 +149,7 @@ def test_a_users_own_problem_ends_at_a_stationary_point_of_the_smoothed_sum(own_
     instance = own_instance
     network = AgentNetwork(instance)
     first, *_, last = run(network, instance, every=10**6)
-    assert ending_of(network) is EndReason.TOLERANCE
+    assert ending_of(network, instance.topology) is EndReason.TOLERANCE
     X = network.X.mean(axis=0)
     G = sum(local.f.gradient(X) + (X - local.g.prox(X, 0.5)) / 0.5 for local in instance.local_problems)
     assert np.linalg.norm(G - X @ (X.T @ G + G.T @ X) / 2) < 1e-3

@@ -1,12 +1,14 @@
 """What a topology file may say of code of one's own."""
 
 import pytest
+import tomlkit
 from networks import make_topology, raw_topology
 from own_code.classes import raw_with
 
 from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.errors import TopologyError
 from thanos_peer.preparation import outline
+from thanos_peer.topology import load
 
 
 def refusal(raw):
@@ -119,3 +121,16 @@ def test_with_an_objective_of_ones_own_the_start_is_random_unless_the_file_names
     assert (start.kind, start.seed) == ("random", 1)
     raw["algorithm"]["start"] = {"kind": "random", "seed": 5}
     assert make_topology(raw).algorithm.start.seed == 5
+
+
+def test_another_method_asks_for_its_beta_and_step_in_the_file(tmp_path):
+    """Not to leave out what the file does not say."""
+    raw = raw_with()
+    raw["algorithm"] = {"method": "proximal"}
+    file = tmp_path / "net.toml"
+    file.write_text(tomlkit.dumps(raw), encoding="utf-8")
+    with pytest.raises(TopologyError) as caught:
+        load(file, method="thanos")
+    assert [mistake.key for mistake in caught.value.mistakes] == ["algorithm.beta", "algorithm.step.first"]
+    for mistake in caught.value.mistakes:
+        assert 'write numbers for beta and step beside method = "thanos" in the file' in str(mistake)

@@ -35,4 +35,4 @@ def parts_fault(what: str, parts: Matrix, total: float) -> str | None:
 def orthonormal_fault(what: str, X: Matrix) -> str | None:
     """What is wrong with a matrix that has to have orthonormal columns."""
     off = float(infeasibility(X))
-    return None if off < FEASIBLE else f"{what} is {off:.3g} away from orthonormal columns"
+    return None if off <= FEASIBLE else f"{what} is {off:.3g} away from orthonormal columns"

@@ -10,19 +10,20 @@ holds AA', because an agent that checks it may have been restarted.
 """
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from thanos_peer.algorithm.faults import range_fault, size_fault
 from thanos_peer.algorithm.fixed_point import FixedPoint
+from thanos_peer.algorithm.kept import Kept, nothing_kept, with_best
 from thanos_peer.algorithm.measures import certificate
 from thanos_peer.algorithm.method import Setup
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.pooling import Layout
 from thanos_peer.algorithm.ritz import leading_of
-from thanos_peer.algorithm.search import MOST, Search, answer, begin, go_on, is_over
-from thanos_peer.algorithm.solving import GOES_ON, Solving, rank
+from thanos_peer.algorithm.search import MOST, Search, answer, arrays_of, begin, go_on, is_over
+from thanos_peer.algorithm.solving import GOES_ON, Solving
 from thanos_peer.block import Matrix, bytes_each
 
 # Operations of the root on one sum: about a second.
@@ -37,26 +38,16 @@ def evaluations_per_sum(n: int, p: int) -> int:
 
 
 @dataclass(frozen=True)
-class GramState(Search):
+class GramState(Search, Kept):
     """The search from one start, and what came of those before.
 
     Attributes:
         half: The lower half of AA', row by row; nothing before the first sum.
         size: ||A||_2^2.
-        sums: How many are over.
-        number: Which start this is.
-        kept: The best answer of the starts before, (n, p).
-        lowest: Its objective.
-        kept_residual: Its residual.
     """
 
     half: Matrix
     size: Matrix
-    sums: Matrix
-    number: Matrix
-    kept: Matrix
-    lowest: Matrix
-    kept_residual: Matrix
 
 
 class Gram(Solving):
@@ -106,10 +97,9 @@ class Gram(Solving):
 
     def begin(self) -> GramState:
         """Nothing is known."""
-        start, zero, infinite = self._setup.start, np.zeros(()), np.array(np.inf)
-        nothing = {"half": np.empty(0), "size": zero, "sums": zero, "number": zero}
-        none_kept = {"kept": start, "lowest": infinite, "kept_residual": infinite}
-        return GramState(**_arrays(begin(start)), **nothing, **none_kept)
+        start = self._setup.start
+        nothing = nothing_kept(start) | {"half": np.empty(0), "size": np.zeros(())}
+        return GramState(**arrays_of(begin(start), Search), **nothing)
 
     def decide(self, state: GramState, sums: Matrix) -> tuple[GramState, Matrix]:
         """The best answer from all starts; or how far it is, when there is no time left in this sum, or at all."""
@@ -138,16 +128,13 @@ class Gram(Solving):
     def _at_start(self, state: GramState, start: Matrix, number: int) -> GramState:
         unit = self._unit(float(state.size))
         search = begin(start, float(state.size) / unit)
-        return replace(state, **_arrays(search), number=np.array(float(number)))
+        return replace(state, **arrays_of(search, Search), number=np.array(float(number)))
 
     def _with_best(self, state: GramState, f: SparsePCA) -> GramState:
         """Keep the answer of this start if it is the best so far."""
-        (X, sparse), tolerance = answer(state), self._setup.tolerance
+        X, sparse = answer(state)
         objective = f.value(X) + self._setup.whole.value(X)
-        before = rank(float(state.kept_residual), float(state.lowest), tolerance)
-        if rank(float(state.least), objective, tolerance) >= before:
-            return state
-        return replace(state, kept=sparse, lowest=np.asarray(objective), kept_residual=state.least)
+        return with_best(state, sparse, objective, float(state.least), self._setup.tolerance)
 
     def _last_word(self, state: GramState) -> Matrix:
         """It has converged if an agent finds so, too, who looks for itself."""
@@ -204,7 +191,3 @@ class Gram(Solving):
         gram = np.zeros((n, n))
         gram[np.tril_indices(n)] = half
         return gram + np.tril(gram, -1).T
-
-
-def _arrays(search: Search) -> dict[str, Matrix]:
-    return {field.name: getattr(search, field.name) for field in fields(Search)}

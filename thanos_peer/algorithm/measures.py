@@ -5,12 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from thanos_peer.algorithm.faults import FEASIBLE
 from thanos_peer.algorithm.objectives import Objective, SparsePCA
 from thanos_peer.algorithm.regularizers import Regularizer, Subdifferentiable, envelope_gradient
 from thanos_peer.algorithm.stiefel import infeasibility, norm, proj, sym
 from thanos_peer.algorithm.tangent import tangent_step
 from thanos_peer.algorithm.units import scale
 from thanos_peer.block import Matrix
+
+# Components that are worth no larger share than this are worth nothing: what is left of them is rounding.
+WORTHLESS = 1e-14
 
 
 def distance(X: Matrix, X_star: Matrix) -> float:
@@ -98,8 +102,17 @@ def weakest_component(X: Matrix, G: Matrix, mu: float, unit: float) -> float:
 
     That is the least eigenvalue of X'AA'X, from the gradient G = -AA'X, and mu. Trailing eigenvalues may be tiny
     beside the first: a residual that is small beside that one says nothing of their vectors.
+
+    Components beyond the rank of A are worth nothing, and any will do: they are left out. 0 if there are no
+    others.
     """
-    return (float(np.linalg.eigvalsh(sym(-X.T @ G))[0]) + mu) / unit
+    worth = (np.linalg.eigvalsh(sym(-X.T @ G)) + mu) / unit
+    return float(min(worth[worth > WORTHLESS], default=0.0))
+
+
+def judged(sparse: Matrix, common: Matrix) -> Matrix:
+    """The answer that is certified: X with exact zeros where that is on the manifold, else the common X there."""
+    return sparse if infeasibility(sparse) <= FEASIBLE else common
 
 
 def _least_projection(G: Matrix, g: Subdifferentiable, X: Matrix, multiplier: Matrix) -> float:

@@ -14,10 +14,11 @@ import numpy as np
 from thanos_peer.algorithm import accelerated
 from thanos_peer.algorithm.accelerated import AcceleratedState
 from thanos_peer.algorithm.fixed_point import EXACT, FixedPoint
+from thanos_peer.algorithm.kept import Kept, nothing_kept, with_best
 from thanos_peer.algorithm.method import Setup
 from thanos_peer.algorithm.pooling import Layout
 from thanos_peer.algorithm.search import arrays_of
-from thanos_peer.algorithm.solving import GOES_ON, Solving, rank
+from thanos_peer.algorithm.solving import GOES_ON, Solving
 from thanos_peer.algorithm.traits import Iterations
 from thanos_peer.block import Matrix
 
@@ -28,22 +29,8 @@ TYPICAL = Iterations(
 
 
 @dataclass(frozen=True)
-class ProximalState(AcceleratedState):
-    """The search from one start, and what came of those before.
-
-    Attributes:
-        sums: How many sums are over.
-        number: Which start this is.
-        kept: The best answer of the starts before, (n, p).
-        lowest: Its objective.
-        kept_residual: Its residual.
-    """
-
-    sums: Matrix
-    number: Matrix
-    kept: Matrix
-    lowest: Matrix
-    kept_residual: Matrix
+class ProximalState(AcceleratedState, Kept):
+    """The search from one start, and what came of those before."""
 
 
 class Proximal(Solving):
@@ -80,11 +67,7 @@ class Proximal(Solving):
     def begin(self) -> ProximalState:
         """At the first start."""
         start = self._setup.start
-        nothing = {"sums": 0.0, "number": 0.0, "kept": start, "lowest": np.inf, "kept_residual": np.inf}
-        return ProximalState(
-            **arrays_of(accelerated.start(start, self._setup.size)),
-            **{name: np.asarray(each) for name, each in nothing.items()},
-        )
+        return ProximalState(**arrays_of(accelerated.start(start, self._setup.size)), **nothing_kept(start))
 
     def decide(self, state: ProximalState, sums: Matrix) -> tuple[ProximalState, Matrix]:
         """One step; or the next start; or the best answer, when all starts are over or there is no time left."""
@@ -112,11 +95,7 @@ class Proximal(Solving):
 
     def _with_best(self, state: ProximalState) -> ProximalState:
         """Keep the answer of this start if it is the best so far. The objective is that of Y, where f is known."""
-        g, tolerance = self._setup.whole, self._setup.tolerance
+        g = self._setup.whole
         objective = float(state.value_before) + g.value(state.Y_before)
         residual = max(float(state.residual), 1.0 if accelerated.has_risen(state, g) else 0.0)
-        before = rank(float(state.kept_residual), float(state.lowest), tolerance)
-        if rank(residual, objective, tolerance) >= before:
-            return state
-        sparse = accelerated.answer(state)[1]
-        return replace(state, kept=sparse, lowest=np.asarray(objective), kept_residual=np.asarray(residual))
+        return with_best(state, accelerated.answer(state)[1], objective, residual, self._setup.tolerance)

@@ -61,6 +61,6 @@ def answer(search: Search) -> tuple[Matrix, Matrix]:
     return accelerated.answer(replace(search, Z=search.best))
 
 
-def arrays_of(state: AcceleratedState) -> dict[str, Matrix]:
-    """The arrays of the method itself, by name."""
-    return {field.name: getattr(state, field.name) for field in fields(AcceleratedState)}
+def arrays_of(state: AcceleratedState, kind: type[AcceleratedState] = AcceleratedState) -> dict[str, Matrix]:
+    """The arrays of the method itself, by name; or all those of a kind of state."""
+    return {field.name: getattr(state, field.name) for field in fields(kind)}

@@ -11,7 +11,7 @@ import click
 
 from thanos_peer.algorithm.reference import Reference
 from thanos_peer.block import AgentId
-from thanos_peer.cli.methods import METHOD
+from thanos_peer.cli.methods import METHOD, warn_of_restarts
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
 from thanos_peer.cli.progress import NetworkPace, Progress
@@ -201,6 +201,7 @@ def run_command(
     Links are encrypted: peers without keys in FILE get new ones for this run, in RUN/topology.keys.
     """
     topology = load(file, allowed_code=allowed_code, method=method)
+    warn_of_restarts(topology)
     instance = build(topology)
     if reference:
         solve_now_if_possible(instance)
@@ -246,6 +247,7 @@ def verify_command(
     if results is not None:
         _check_all_data_is_here(load(file, data_of=()))
     topology = load(file, allowed_code=allowed_code, method=method)
+    warn_of_restarts(topology)
     instance = build(topology)
     if results is not None:
         outcome = load_outcome(results, topology)

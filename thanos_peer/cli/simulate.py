@@ -10,7 +10,7 @@ from types import FrameType
 
 import click
 
-from thanos_peer.cli.methods import METHOD
+from thanos_peer.cli.methods import METHOD, warn_of_restarts
 from thanos_peer.cli.paths import PATH
 from thanos_peer.cli.progress import Progress
 from thanos_peer.cli.start import ALLOW_CODE
@@ -115,6 +115,7 @@ def simulate_command(
     finishes the round and keeps the results (exit code 130); a second Ctrl-C leaves at once.
     """
     topology = load(file, allowed_code=allowed_code, method=method)
+    warn_of_restarts(topology)
     instance = build(topology)
     if engine == "auto":
         engine = "stacked" if topology.d >= STACKED_FROM else "agents"
@@ -155,5 +156,5 @@ def simulate_command(
         summary = summarize(network, instance, row, seconds=seconds, reference=solved)
         directory.finish(network, instance, summary)
     click.echo(f"{summary.in_words()}\n  written to          {directory.path}/")
-    if ending_of(network) is EndReason.INTERRUPTED:
+    if ending_of(network, instance.topology) is EndReason.INTERRUPTED:
         sys.exit(interrupt.exit_code)

@@ -237,7 +237,7 @@ def predictions(topology: Topology) -> dict[str, str]:
     lines = {
         f"{name} sends": _sent_by(with_method(topology, name)) + " (used by this file)" * (name == topology.method)
         for name in METHODS
-        if suits(topology.problem, name)
+        if can_take(topology, name)
     }
     if topology.problem.objective is not None:
         return lines
@@ -249,6 +249,12 @@ def predictions(topology: Topology) -> dict[str, str]:
         f"{to_end.few} sends less": f"than {to_end.many} up to n = {to_end.n} (up to n = {to_gap.n} if a gap of "
         f'1e-8 is enough) with p = {problem.p}; method = "{AUTO}" takes {chosen}'
     }
+
+
+def can_take(topology: Topology, method: str) -> bool:
+    """Whether the file can be run so: of an objective of one's own no step is known but the file's."""
+    is_own = topology.problem.objective is not None and method != topology.method
+    return suits(topology.problem, method) and not (is_own and "step" in METHODS[method].settings)
 
 
 def _sent_by(topology: Topology) -> str:

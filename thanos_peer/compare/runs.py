@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from thanos_peer.algorithm.central import CENTRAL
-from thanos_peer.algorithm.faults import FEASIBLE
+from thanos_peer.algorithm.measures import judged
 from thanos_peer.algorithm.stiefel import infeasibility, polar
 from thanos_peer.block import Matrix
 from thanos_peer.compare.records import DIVERGED, DONE, ERROR, Curve, Record, Yardstick
@@ -138,7 +138,7 @@ def centralise(trial: Trial, judge: Instance, on_round: OnRound) -> Record:
         trace.note(k, X, seconds)
         on_round(k)
         if k % LOOK_EVERY == 0 or k == most:
-            residual = judge.residual(X if infeasibility(X) < FEASIBLE else polar(X))
+            residual = judge.residual(judged(X, polar(X)))
         if residual <= CENTRAL_TOLERANCE or k == most:
             break
     is_below = residual <= CENTRAL_TOLERANCE

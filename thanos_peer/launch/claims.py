@@ -8,8 +8,9 @@ Nothing here shares mathematics with what it checks: the numbers follow from the
     feasibility                 ||X'X - I||_F
     objective, explained...     at the orthonormal matrix nearest to the common X, or to the sparse one
     residual                    at least that of the sparse X, in the largest unit that a peer may take
-    has_converged               the residual is within the tolerance and below what the weakest component is worth,
-                                and the columns of the sparse X are orthonormal
+    has_converged               the residual is within the tolerance and not above what the weakest component is
+                                worth, if it is worth more than rounding, and the columns of the sparse X are
+                                orthonormal
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,8 +34,8 @@ EXACT = 1e-7
 ROUNDING = 1e-12  # residuals below are not compared
 # Factor by which a residual may be larger than claimed: both are found by iterations.
 LOOSE = 1.01
-# Components that are worth a smaller share than this are rounding.
-NEGLIGIBLE = 1e-8
+# Components that are worth no larger share than this are rounding: twice what peers say, who round as well.
+WORTHLESS = 2e-14
 # Regularizers that `independent.py` knows, named again here: the judge imports nothing of the methods.
 JUDGED = ("l1", "l21", "group-l21", "none")
 
@@ -117,7 +118,7 @@ class Data:
 
     def most_residual(self, X: Matrix, overall: float) -> float:
         """The largest residual that may be called converged: see `thanos_peer.convergence`."""
-        return min(self.topology.tolerance, 1.0, max(self._weakest(X, overall), NEGLIGIBLE))
+        return min(self.topology.tolerance, 1.0, self._weakest(X, overall))
 
     def objective(self, X: Matrix, overall: float) -> float:
         """The value of the whole problem at X."""
@@ -132,9 +133,10 @@ class Data:
         return shares
 
     def _weakest(self, X: Matrix, overall: float) -> float:
-        """What the weakest component is worth, relative to ||A||_2^2."""
+        """What the weakest component is worth, relative to ||A||_2^2, leaving out those that are worth nothing."""
         size, captured = np.linalg.norm(self.A, 2) ** 2, np.linalg.svd(self.A.T @ X, compute_uv=False) ** 2
-        return float((captured[-1] + (self.topology.problem.mu or 0.0) * overall**2) / size)
+        worth = (captured + (self.topology.problem.mu or 0.0) * overall**2) / size
+        return float(min(worth[worth > WORTHLESS * self.largest_unit], default=0.0))
 
 
 @dataclass(frozen=True, eq=False)

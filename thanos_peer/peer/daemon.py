@@ -263,7 +263,12 @@ class _Life:
         try:
             _run_loop(
                 _serve(
-                    self.topology, peer, self.options, signals, lambda: write(_ending_of(agent)), files.withdraw
+                    self.topology,
+                    peer,
+                    self.options,
+                    signals,
+                    lambda: write(_ending_of(self.topology, agent)),
+                    files.withdraw,
                 ),
                 signals,
             )
@@ -296,8 +301,11 @@ def _write_at_least_something(write: Callable[[str], None], error: ThanosPeerErr
         log.warning("%s", second)
 
 
-def _ending_of(agent: Agent) -> str:
-    return "tolerance" if agent.runner.is_below_tolerance else "max_rounds"  # the words of `EndReason`
+def _ending_of(topology: Topology, agent: Agent) -> str:
+    """As `EndReason` names it."""
+    if agent.runner.is_below_tolerance:
+        return "tolerance"
+    return "stuck" if topology.has_rounds_left(agent.runner.main_round) else "max_rounds"
 
 
 def _ignore(agent: Agent) -> None:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from thanos_peer.algorithm.faults import FEASIBLE, ROUNDING, parts_fault, range_fault
-from thanos_peer.algorithm.measures import certificate, weakest_component
+from thanos_peer.algorithm.faults import ROUNDING, parts_fault, range_fault
+from thanos_peer.algorithm.measures import certificate, judged, weakest_component
 from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.algorithm.mixing import BLOW_UP
 from thanos_peer.algorithm.objectives import SparsePCA
@@ -111,9 +111,8 @@ class Verdict:
         return polar(known(found.common)) if self._is_mixed else known(found.common)
 
     def _answer(self, found: Found) -> Matrix:
-        """What is certified: the sparse X where it is on the manifold, else the common one."""
-        sparse = known(found.sparse)
-        return sparse if infeasibility(sparse) <= FEASIBLE else self._nearest(found)
+        """What is certified."""
+        return judged(known(found.sparse), self._nearest(found))
 
     def _find_verdict(self, found: Found, sums: Matrix) -> Found:
         n, p = self._own.shape

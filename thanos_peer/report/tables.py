@@ -32,6 +32,7 @@ def ending_rows(run: Run) -> list[TableRow]:
         TableRow("Rounds", f"{summary.rounds:,}", summary.rounds),
         TableRow("Time", f"{summary.seconds:.1f} seconds", summary.seconds),
         *_measure_rows(summary.objective, summary.feasibility, summary.consensus),
+        *_judged_rows(summary),
         *_verdict_rows(
             summary.residual, summary.tolerance, summary.verdict, f", relative to {summary.relative_to}"
         ),
@@ -92,6 +93,14 @@ def _measure_rows(objective: float, feasibility: float, consensus: float) -> lis
         TableRow("Feasibility", f"{feasibility:.2e}, mean of ||X_i'X_i - I||", feasibility),
         TableRow("Consensus", f"{consensus:.2e}, largest ||X_i - mean||", consensus),
     ]
+
+
+def _judged_rows(summary: Summary) -> list[TableRow]:
+    """The objective of X with exact zeros, of which residual and verdict are, where that is another."""
+    judged = summary.judged_objective
+    if judged is None or f"{judged:.9g}" == f"{summary.objective:.9g}":
+        return []
+    return [TableRow("Objective, judged", f"{judged:.9g}, of X with exact zeros", judged)]
 
 
 def _verdict_rows(residual: float | None, tolerance: float, verdict: str | None, unit: str = "") -> list[TableRow]:

@@ -36,6 +36,10 @@ class Ended(Protocol):
     """What tells why a run ended, and after how many rounds."""
 
     @property
+    def k(self) -> int:
+        """The last round of the phase that minimises."""
+
+    @property
     def rounds_by_phase(self) -> Mapping[str, int]:
         """How many rounds there were in each phase that has begun, in order."""
 

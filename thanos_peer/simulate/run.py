@@ -10,6 +10,7 @@ from thanos_peer.algorithm.stiefel import infeasibility, polar
 from thanos_peer.block import Matrix
 from thanos_peer.problem import Instance
 from thanos_peer.simulate.network import Ended, Network, Snapshot
+from thanos_peer.topology import Topology
 
 
 class EndReason(Enum):
@@ -17,6 +18,7 @@ class EndReason(Enum):
 
     TOLERANCE = "every agent met the stopping rule of the method"
     MAX_ROUNDS = "the maximum number of rounds was reached"
+    STUCK = "the residual did not fall any further"
     INTERRUPTED = "it was interrupted"
 
 
@@ -118,8 +120,10 @@ def run(
         yield measure(network, instance, reference)
 
 
-def ending_of(network: Ended) -> EndReason:
+def ending_of(network: Ended, topology: Topology) -> EndReason:
     """Why the network stands where it stands."""
     if not network.is_done:
         return EndReason.INTERRUPTED
-    return EndReason.TOLERANCE if network.is_below_tolerance else EndReason.MAX_ROUNDS
+    if network.is_below_tolerance:
+        return EndReason.TOLERANCE
+    return EndReason.STUCK if topology.has_rounds_left(network.k) else EndReason.MAX_ROUNDS

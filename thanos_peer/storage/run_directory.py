@@ -2,7 +2,7 @@
 
 run.json       what ran: topology digest, versions, seeds, command; names of the features, if there are any
 topology.toml  the file itself; paths in it lead to where they led
-history.csv    a line per round, appended as the run goes
+history.csv    a line per round, appended as the run goes; the last has the residual of the summary, at least
 peers/07.npz   for every peer its X, its D and the sparse prox(X), and more: see `loadings/files.py`
 peers/07.csv   its loadings by feature
 peers/07.json  the result in numbers; from a network run also how it ended and what went over its edges,
@@ -65,6 +65,8 @@ class RunDirectory:
         _write_json(path / "run.json", _describe(topology, engine) | {"features": features})
         self._history = (path / "history.csv").open("a", encoding="utf-8", newline="", buffering=1)
         self._writer: csv.DictWriter[str] | None = None
+        # Where the last line begins, and what is in it.
+        self._last: tuple[int, dict[str, str]] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -78,7 +80,17 @@ class RunDirectory:
         if self._writer is None:
             self._writer = csv.DictWriter(self._history, fieldnames=list(cells))
             self._writer.writeheader()
+        self._last = self._history.tell(), cells
         self._writer.writerow(cells)
+
+    def _complete(self, summary: Summary) -> None:
+        """Give the last line its residual: methods that smooth know it at the end of the run only."""
+        if self._writer is None or self._last is None or self._last[1]["round"] != repr(summary.rounds):
+            return
+        begin, cells = self._last
+        if not cells["residual"]:
+            self._history.truncate(begin)
+            self._writer.writerow(cells | {"residual": repr(float(summary.residual))})
 
     def finish(self, network: Network, instance: Instance, summary: Summary) -> None:
         """Write what came out."""
@@ -99,6 +111,7 @@ class RunDirectory:
 
     def write_summary(self, summary: Summary) -> None:
         """Write the result in numbers and in words."""
+        self._complete(summary)
         _write_json(self.path / "summary.json", asdict(summary))
         (self.path / "summary.txt").write_text(summary.in_words() + "\n", encoding="utf-8")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from thanos_peer.algorithm.faults import FEASIBLE
+from thanos_peer.algorithm.measures import judged
 from thanos_peer.algorithm.reference import TARGET, Reference
 from thanos_peer.algorithm.stiefel import infeasibility, orthonormal_basis, polar
 from thanos_peer.block import Matrix
@@ -22,6 +22,9 @@ OF_THE_LAST_ROW = ("objective", "feasibility", "consensus", "sigma", "distance",
 @dataclass(frozen=True)
 class Summary:
     """The result of a run in numbers. X is the mean of all agents' X_i moved to the manifold.
+
+    Residual and verdict are of the answer that is judged: X with exact zeros, where that is on the manifold.
+    Methods that mix leave it elsewhere than X: `judged_objective` is its own.
 
     The variance explained is known for sparse PCA only. `rounds` are those of the phase that minimises;
     messages and bytes are of all phases.
@@ -56,6 +59,7 @@ class Summary:
     distance: float | None = None
     aligned_distance: float | None = None
     gap: float | None = None
+    judged_objective: float | None = None
     rounds_by_phase: dict[str, int] = field(default_factory=dict)
     phases_cut_short: list[str] = field(default_factory=list)
 
@@ -64,6 +68,7 @@ class Summary:
         lines = [
             f"{self.name}: {self.agents} agents, {self.rounds} rounds in {self.seconds:.1f} s; {self.ending}.",
             f"  objective           {self.objective:.9g}",
+            *self._words_on_judged(),
             *self._words_on_variance(),
             f"  non-zeros           {self.nonzeros} of {self.entries}, in {self.nonzero_rows} of {self.rows} rows"
             + self.words_on_mu(),
@@ -84,6 +89,12 @@ class Summary:
             return ""
         components = self.entries // self.rows
         return f"; {self.single_features} of {components} components with a single feature: mu may be too large"
+
+    def _words_on_judged(self) -> list[str]:
+        known, judged = f"{self.objective:.9g}", self.judged_objective
+        if judged is None or f"{judged:.9g}" == known:
+            return []
+        return [f"  objective, judged   {judged:.9g}  (of X with exact zeros, as residual and verdict are)"]
 
     def _words_on_phases(self) -> list[str]:
         if len(self.rounds_by_phase) < 2:
@@ -122,17 +133,18 @@ def summarize(
     """Sum up a run that ended with `row`."""
     topology, rounds = instance.topology, network.rounds_by_phase
     measured = instance.divided_by(network.overall)
-    judged, residual = _judged(network, measured)
-    convergence = _convergence(network, measured, judged, residual)
+    answer, residual = _judged(network, measured)
+    convergence = _convergence(network, measured, answer, residual)
     return Summary(
         name=topology.name,
         digest=topology.digest,
-        ending=ending_of(network).value,
+        ending=ending_of(network, topology).value,
         rounds=row.round,
         seconds=seconds,
         agents=topology.d,
         epsilon=row.stationarity.epsilon,
         residual=residual,
+        judged_objective=measured.whole.value(answer),
         tolerance=topology.tolerance,
         has_converged=convergence.has_converged,
         verdict=convergence.words,
@@ -149,15 +161,15 @@ def summarize(
 
 
 def _judged(network: Outcome, instance: Instance) -> tuple[Matrix, float]:
-    """The answer that is judged, and its residual: the sparse one, if it is feasible."""
+    """The answer that is judged, and its residual."""
     sparse = network.sparse.mean(axis=0)  # zero where all are
-    is_sparse = bool(infeasibility(sparse) < FEASIBLE)
+    answer = judged(sparse, polar(network.X.mean(axis=0)))
+    is_sparse = answer is sparse
     is_strict = is_sparse and bool((network.sparse == network.sparse[0]).all())
-    judged = sparse if is_sparse else polar(network.X.mean(axis=0))
-    residual = instance.residual(judged, is_strict=is_strict)
+    residual = instance.residual(answer, is_strict=is_strict)
     if "verdict" in network.rounds_by_phase and not is_sparse:
         residual = max(residual, float(infeasibility(sparse)))
-    return judged, residual
+    return answer, residual
 
 
 def _sparsity(sparse: Matrix) -> dict[str, int]:

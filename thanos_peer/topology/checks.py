@@ -212,8 +212,13 @@ def own_code_mistakes(problem: Values, algorithm: Values, given: Collection[str]
     if problem.get("objective_options") and "objective" in problem and objective is None:
         yield Mistake("problem.objective_options", "leave it out without objective", problem["objective_options"])
     if objective is not None:
-        for key, value in _meant_for_pca(problem.get("data") or {}, algorithm, given):
-            yield Mistake(key, "is for sparse PCA: leave it out with an objective of your own", value)
+        for key in _meant_for_pca(problem.get("data") or {}):
+            yield Mistake(
+                f"problem.data.{key}",
+                "is for sparse PCA: leave it out with an objective of your own",
+                problem["data"][key],
+            )
+        yield from _automatic_mistakes(algorithm, given)
         if "step" not in given and "step" in traits_of(algorithm.get("method", AUTO)).settings:
             allowed = 'is missing: with an objective of your own, rule = "bb" with first or "constant" with eta'
             yield Mistake("algorithm.step", allowed, has_value=False)
@@ -222,15 +227,23 @@ def own_code_mistakes(problem: Values, algorithm: Values, given: Collection[str]
             yield Mistake("algorithm.start.kind", 'must be "random" or "file" with an objective of your own', kind)
 
 
-def _meant_for_pca(data: Values, algorithm: Values, given: Collection[str]) -> Iterator[tuple[str, Any]]:
+def _meant_for_pca(data: Values) -> Iterator[str]:
     if data.get("kind") == "files":
-        yield from ((f"problem.data.{key}", True) for key in ("center", "scale") if data.get(key))
+        yield from (key for key in ("center", "scale") if data.get(key))
         if data.get("overall") == "auto":
-            yield "problem.data.overall", "auto"
+            yield "overall"
+
+
+def _automatic_mistakes(algorithm: Values, given: Collection[str]) -> Iterator[Mistake]:
+    """What is automatic may stand in the file, or come with another method that was asked for."""
+    method = f'beside method = "{algorithm["method"]}" ' if "method" in algorithm else ""
+    allowed = (
+        f"is for sparse PCA: with an objective of your own write numbers for beta and step {method}in the file"
+    )
     if algorithm.get("beta") == "auto":
-        yield "algorithm.beta", "auto"
+        yield Mistake("algorithm.beta", allowed, "auto")
     if "step" in given and (algorithm.get("step") or {}).get("first") == "auto":
-        yield "algorithm.step.first", "auto"
+        yield Mistake("algorithm.step.first", allowed, "auto")
 
 
 def _svd_mistakes(problem: Values) -> Iterator[Mistake]:

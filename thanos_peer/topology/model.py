@@ -123,6 +123,10 @@ class Topology:
         """After how many rounds the method ends at the latest."""
         return self.algorithm.max_rounds or METHODS[self.method].default_rounds
 
+    def has_rounds_left(self, rounds: int) -> bool:
+        """Whether the method could have gone on after so many: methods that sum take whole sums."""
+        return rounds + (1 if METHODS[self.method].mixes else self.graph.tree.rounds) <= self.max_rounds
+
     @property
     def least_tolerance(self) -> float:
         """What X and D that are rounded on their way can reach; 0 where they are not."""

@@ -28,6 +28,8 @@ PositiveOrAuto = Annotated[
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 LARGEST_MATRIX = 2**28  # entries, 2 GiB
+# Of mu: squares of subgradients, and sums of those, must be finite.
+LARGEST_WEIGHT = 1e100
 # With more, what follows from a graph would take minutes to find out.
 MOST_PEERS, MOST_EDGES = 2048, 2**18
 # Characters of the path of a file, at most.
@@ -143,13 +145,19 @@ class FileData(Section):
 PlainOptions: TypeAlias = Annotated[dict[str, Any], AfterValidator(check_options)]
 
 
+def _check_weight(mu: float) -> float:
+    if mu > LARGEST_WEIGHT:
+        raise ValueError(f"must be at most {LARGEST_WEIGHT:g}")
+    return mu
+
+
 class Problem(Section):
     """Sparse PCA (8), or an objective of the user's own: n features, p components, the regularizer and its mu."""
 
     n: Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
     p: Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
     regularizer: Annotated[str, BeforeValidator(check_regularizer)]
-    mu: Annotated[float, Field(ge=0)] | None = None
+    mu: Annotated[float, Field(ge=0), AfterValidator(_check_weight)] | None = None
     objective: Annotated[str, AfterValidator(check_code)] | None = None
     objective_options: PlainOptions = Field(default_factory=dict)
     regularizer_options: PlainOptions = Field(default_factory=dict)
