@@ -8,15 +8,17 @@ from networks import make_instance, raw_topology
 from thanos_peer import agent
 from thanos_peer.agent import Agent
 from thanos_peer.block import StopWord
-from thanos_peer.errors import EndMismatchError
+from thanos_peer.errors import EndMismatchError, RemoteProtocolError
 from thanos_peer.peer.peer import terms_of
 from thanos_peer.phases import phase
 from thanos_peer.protocol.conversation import Options
+from thanos_peer.protocol.epochs import LOSS_FORGOTTEN
 from thanos_peer.protocol.hearing import Arrived
-from thanos_peer.protocol.honest import BLOCK_RULES, BYE_RULES, HELLO_RULES
+from thanos_peer.protocol.honest import BLOCK_RULES, BYE_RULES, HELLO_RULES, TalkView, check
 from thanos_peer.protocol.outputs import Finished, Log, Send
 from thanos_peer.protocol.session import Session
-from thanos_peer.protocol.wire import DONE, DONE_BUT, LARGEST_ROUND, SPENT, Bye, Hello
+from thanos_peer.protocol.stages import Stage
+from thanos_peer.protocol.wire import DONE, DONE_BUT, LARGEST_ROUND, SPENT, Bye, Codec, Hello
 
 ME, DIAMETER = 1, 3  # of a path of four peers
 
@@ -196,3 +198,95 @@ def test_a_neighbor_that_begins_anew_is_told_that_its_state_is_lost():
     assert [message.k for message in talk.sent if not isinstance(message, Hello)] == [3]
     talk.go_on()
     assert (talk.agent.k, talk.error) == (4, None)
+
+
+def lost_in(epoch, talk, j=2):
+    return talk.hello(j, k=9, epoch=epoch, oldest=1)
+
+
+def test_a_word_that_the_state_is_lost_is_forgotten_if_nothing_follows():
+    talk = Talk(0, **RESTLESS)
+    assert not talk.tell(2, lost_in(5, talk))
+    assert talk.session.talk.stage is Stage.LOST
+    talk.session.tick(1.0 + LOSS_FORGOTTEN - 0.5)
+    assert talk.session.talk.stage is Stage.LOST
+    outputs = talk.session.tick(1.0 + LOSS_FORGOTTEN)
+    assert talk.session.talk.stage is Stage.RUNNING
+    (text,) = [each.text for each in outputs if isinstance(each, Log) and "goes on with" in each.text]
+    assert text.startswith("neighbor 2 has said that the state of this peer is lost, but no more")
+    talk.go_on()
+    assert (talk.agent.k, talk.error) == (1, None)
+
+
+def test_a_neighbor_that_could_help_once_cannot_call_the_state_lost_later():
+    talk = Talk(0, **RESTLESS)
+    assert talk.tell(2, talk.hello(2, k=9, oldest=1))
+    assert "which has long gone on" in talk.log
+    talk.go_on()
+    assert (talk.agent.k, talk.error) == (1, None)
+
+
+def test_names_of_features_are_learned_in_the_first_rounds_and_forgotten_with_their_life():
+    early, late = Talk(0, **RESTLESS), Talk(DIAMETER + 1, **RESTLESS)
+    for talk in (early, late):
+        talk.tell(2, talk.hello(2, features="ab" * 32))
+    assert early.session.talk.handshake.hello().features == "ab" * 32
+    assert not late.session.talk.handshake.hello().features
+    early.tell(2, early.hello(2, life=6))
+    assert not early.session.talk.handshake.hello().features
+
+
+def test_a_later_epoch_is_ignored_once_all_are_known_to_be_done():
+    talk = Talk(0, **CALM)
+    while not talk.agent.is_done:
+        talk.go_on()
+    for radius in range(DIAMETER + 1):
+        for j in talk.agent.neighbors:
+            assert not talk.tell(j, Bye(talk.agent.k, DONE, radius))
+    assert talk.session.is_everybody_done
+    talk.tell(2, talk.hello(2, k=0, epoch=1))
+    assert "all peers are done: ignored" in talk.log
+    assert (talk.agent.epoch, talk.error) == (0, None)
+
+
+VIEW = TalkView(
+    k=5,
+    epoch=0,
+    diameter=DIAMETER,
+    is_done=False,
+    may_be_behind=False,
+    has_gone_on=True,
+    has_heard=True,
+    is_in_last_phase=True,
+    radius=None,
+    epochs=(),
+)
+
+
+@pytest.mark.parametrize(
+    ("view", "bye", "is_honest"),
+    [
+        ({}, Bye(5, DONE), True),
+        ({"is_in_last_phase": False}, Bye(5, DONE), False),
+        ({"is_in_last_phase": False}, Bye(6, DONE), False),
+        ({"is_in_last_phase": False, "may_be_behind": True}, Bye(7, DONE), True),
+        ({"is_in_last_phase": False}, Bye(5, "SIGTERM"), True),
+        ({}, Bye(9, SPENT), False),
+        ({"has_heard": False}, Bye(9, SPENT), True),
+        ({"has_gone_on": False}, Bye(9, SPENT), True),
+        ({"is_done": True}, Bye(9, SPENT), True),
+    ],
+)
+def test_a_bye_is_compared_with_where_this_peer_is(view, bye, is_honest):
+    if is_honest:
+        check(BYE_RULES, replace(VIEW, **view), 2, bye)
+        return
+    with pytest.raises(RemoteProtocolError):
+        check(BYE_RULES, replace(VIEW, **view), 2, bye)
+
+
+@pytest.mark.parametrize(("reason", "is_heard"), [(SPENT, True), (DONE, False), (DONE_BUT, False)])
+def test_a_peer_without_a_state_is_heard_in_every_epoch(reason, is_heard):
+    first, later = (Codec("ab" * 32, n=4, p=2, dtype="float64", epoch=epoch) for epoch in (0, 7))
+    (said,) = later.decode_all([first.encode(2, Bye(9, reason))])
+    assert (said == (2, Bye(9, reason))) is is_heard

@@ -124,3 +124,16 @@ def test_an_agent_alone_stops_the_round_after_it_is_calm():
 )
 def test_a_word_follows_from_those_heard_a_round_ago(heard, is_calm, said):
     assert next_word(heard, is_calm=is_calm, k=10, diameter=3) == said
+
+
+@given(restless_runs())
+def test_an_honest_announcement_comes_in_time_for_all_that_one_agent_alone_can_tell(drawn):
+    graph, restless = drawn
+    words = talk(graph, lambda i, k: (i, k) not in restless)
+    for k, said in enumerate(words[:-1]):
+        for i in range(graph.d):
+            for j in graph.neighbors[i]:
+                after, known = said[j].after, said[i].after
+                behind = graph.farthest_behind(i, j)
+                if behind and after is not None and (known is None or after < known):
+                    assert after - k >= behind + 2

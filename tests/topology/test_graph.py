@@ -209,3 +209,18 @@ def test_one_agent_is_a_graph():
     assert (graph.diameter, graph.degrees, graph.neighbors) == (0, (0,), ((),))
     assert graph.tree == Tree(0, (0,), (0,))
     assert (graph.tree.rounds, graph.tree.children(0)) == (1, ())
+
+
+@pytest.mark.parametrize(
+    ("edges", "i", "j", "farthest"),
+    [
+        ([(0, 1), (1, 2), (2, 3)], 1, 0, 2),
+        ([(0, 1), (1, 2), (2, 3)], 1, 2, 1),
+        ([(0, 1), (1, 2), (2, 3)], 0, 1, 0),
+        ([(0, 1), (1, 2), (2, 3), (0, 3)], 1, 0, 0),
+        ([(0, 1), (0, 2), (0, 3)], 0, 1, 1),
+        ([(0, 1), (1, 2), (0, 2), (2, 3)], 2, 0, 1),
+    ],
+)
+def test_how_far_those_are_that_hear_of_a_neighbor_by_one_agent_only(edges, i, j, farthest):
+    assert Graph(4, tuple(edges)).farthest_behind(i, j) == farthest
