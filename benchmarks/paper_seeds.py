@@ -57,7 +57,12 @@ def row(method: str, runs: list[tuple[JudgedRun, bool]]) -> tuple[str, float, bo
     rounds, seconds = [cost.rounds for cost in costs], statistics.median(cost.seconds for cost in costs)
     final, same = [run.final_gap or 0.0 for run, _ in runs], sum(is_same for _, is_same in runs)
     middle = statistics.median(rounds)
-    cells = (f"{gap:.0e}", ", ".join(f"{k:,.0f}" for k in rounds), f"{middle:,.0f}", f"{seconds:.1f}")
+    cells = (
+        f"{gap:.0e}",
+        ", ".join(f"{k:,.0f}" for k in rounds).replace("inf", "never"),
+        f"{middle:,.0f}",
+        f"{seconds:.1f}",
+    )
     is_kept = most is None or (max(rounds) <= most and max(final) <= gap)
     ends = f"{min(final):.1e} to {max(final):.1e}"
     return (
