@@ -180,6 +180,15 @@ def dprgt(A_parts, W, X0, iterations, *, a, weight=0.0, sigma=1.0) -> tuple[np.n
     return np.array(X), np.array(S)
 
 
+def dprgd(A_parts, W, X0, iterations, *, b, weight=0.0, sigma=1.0) -> np.ndarray:
+    """All X of DPRGD with steps b / sqrt(k + 1)."""
+    X = [X0] * len(A_parts)
+    for k in range(iterations):
+        G = gradients(A_parts, X, weight, sigma)
+        X = [polar_of(mean - b / np.sqrt(k + 1) * own) for mean, own in zip(mixed(W, X), G, strict=True)]
+    return np.array(X)
+
+
 def drsm(A_parts, W, X0, iterations, *, a, b, weight) -> np.ndarray:
     """All X of the Riemannian subgradient method with steps b / sqrt(k + 1)."""
     X = [X0] * len(A_parts)

@@ -288,3 +288,16 @@ def test_steps_with_an_automatic_bound_settle_where_those_of_the_paper_diverge(t
     found = np.linalg.svd(np.linalg.svd(rows - rows.mean(axis=0))[2][:2] @ network.X[0], compute_uv=False)
     assert network.has_converged
     assert found.min() > 1 - 1e-6
+
+
+@pytest.mark.parametrize("kind", ["svd", "random", "leading"])
+@pytest.mark.parametrize("method", ["drgta", "dprgt", "vrsgt"])
+def test_what_gradient_tracking_calls_done_is_so_by_the_verdict(method, kind):
+    """Where the start is not found by the network, agents know no more of ||A||_2^2 than a bound."""
+    raw = raw_topology("ring", 8, n=10, p=3, samples=80, regularizer="none", mu=0.0, method=method)
+    raw["algorithm"] |= {"max_rounds": 3000, "tolerance": 1e-6, "start": {"kind": kind}}
+    raw["algorithm"]["start"] |= {"seed": 1} if kind == "random" else {}
+    network = run(raw)
+    summary = summarize(network, instance := make_instance(raw), measure(network, instance), seconds=1.0)
+    assert network.is_below_tolerance
+    assert summary.has_converged

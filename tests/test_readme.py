@@ -114,8 +114,10 @@ def test_the_output_of_compare_is_the_real_one_up_to_time_and_rounding(monkeypat
     assert [re.split(r" *\| *", line)[1:4] for line in printed] == [
         re.split(r" *\| *", line)[1:4] for line in shown
     ]
-    assert [re.split(r" *\| *", line)[4:7] for line in printed[2:5]] == [["4", "16", "2,336"]] * 3
-    assert [re.split(r" *\| *", line)[4:7] for line in shown[2:5]] == [["4", "16", "2,336"]] * 3
+    # Rounds, messages and bytes of sums are whole numbers; steps of thanos depend on the processor.
+    assert [re.split(r" *\| *", line)[4:7] for line in printed[2:8]] == [
+        re.split(r" *\| *", line)[4:7] for line in shown[2:8]
+    ]
 
 
 def objective_in(lines):

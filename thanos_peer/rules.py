@@ -21,7 +21,7 @@ from thanos_peer.topology.data import read_start, synthetic_samples
 
 FIRST_STEP = 0.1  # for samples of norm 1
 # Longest step for samples of norm 1, where the first step follows from the samples.
-LONGEST_STEP = 0.5
+LONGEST_STEP = 0.25
 
 
 def parameters_of(topology: Topology, size: float | None = None) -> Parameters:

@@ -4,8 +4,9 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from oracle import dprgt, drgta, drsm, gradients, l1_slope, metropolis, minibatch, mixed, tangent, vrsgt
+from oracle import dprgd, dprgt, drgta, drsm, gradients, l1_slope, metropolis, minibatch, mixed, tangent, vrsgt
 
+from thanos_peer.algorithm.dprgd import DPRGD
 from thanos_peer.algorithm.dprgt import DPRGT
 from thanos_peer.algorithm.drgta import DRGTA
 from thanos_peer.algorithm.method import Sent, Setup
@@ -133,9 +134,12 @@ METHODS = [
     pytest.param(DRGTA, {}, id="drgta"),
     pytest.param(DRGTA, {"mixings": 3}, id="drgta-3"),
     pytest.param(DPRGT, {}, id="dprgt"),
+    pytest.param(DPRGD, {}, id="dprgd"),
     pytest.param(Subgradient, {}, id="subgradient"),
     pytest.param(VRSGT, {"period": 4}, id="vrsgt"),
 ]
+# Agents go by their own gradients, with steps that shrink.
+UNTRACKED = (DPRGD, Subgradient)
 
 
 @pytest.mark.parametrize("mixings", [1, 2, 5])
@@ -156,6 +160,13 @@ def test_dprgt_takes_the_steps_of_its_formulas(parts, X0, weight):
     X, S = dprgt(parts, W, X0, 20, a=1.3, weight=weight, sigma=0.7)
     assert np.allclose(state.X, X, rtol=0, atol=1e-12)
     assert np.allclose(state.S, S, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.02])
+def test_dprgd_takes_the_steps_of_its_formula(parts, X0, weight):
+    method, _ = made(DPRGD, parts, L1(weight) if weight else Zero(), step=1.3, sigma=0.7)
+    X = dprgd(parts, W, X0, 20, b=1.3, weight=weight, sigma=0.7)
+    assert np.allclose(after(method, X0, 20).X, X, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.02])
@@ -226,7 +237,7 @@ def test_the_trackers_add_up_to_the_gradients_in_every_round(parts, X0, method):
         assert np.allclose(state.S.sum(axis=0), total, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize(("method", "options"), [each for each in METHODS if each.values[0] is not Subgradient])
+@pytest.mark.parametrize(("method", "options"), [each for each in METHODS if each.values[0] not in UNTRACKED])
 def test_gradients_and_disagreement_shrink_at_least_as_fast_as_one_over_k(parts, X0, method, options):
     """What the papers prove: the least ||mean gradient||^2 + disagreement^2 of K iterations is at most C / K."""
     whole, _ = made(method, parts, **options)
@@ -285,8 +296,11 @@ def test_with_a_regularizer_they_stop_at_the_smoothed_problems_answer(parts, X0,
     assert np.array_equal(whole.answer(750, state)[1], g.prox(state.X, sigma))
 
 
-def test_drsgd_comes_closer_only_as_fast_as_its_steps_shrink(parts, X0):
-    whole, _ = made(Subgradient, parts)
+@pytest.mark.parametrize(
+    ("method", "options"), [(DPRGD, {"step": 3.0}), (Subgradient, {})], ids=["dprgd", "drsgd"]
+)
+def test_without_trackers_agents_come_closer_only_as_fast_as_steps_shrink(parts, X0, method, options):
+    whole, _ = made(method, parts, **options)
     states = list(rounds_of(whole, X0, 4000))
     measures = (
         lambda k: np.abs(states[k].X - states[k].X.mean(axis=0)).max(),

@@ -12,7 +12,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 from networks import make_instance, raw_topology
-from oracle import Oracle, OracleRound, dprgt, drgta, drsm, metropolis, run_oracle, vrsgt
+from oracle import Oracle, OracleRound, dprgd, dprgt, drgta, drsm, metropolis, run_oracle, vrsgt
 
 from thanos_peer.simulate import AgentNetwork, StackedNetwork
 
@@ -38,6 +38,7 @@ OTHER_METHODS = {
     "drgta": lambda given, known, smooth: drgta(*given, a=1, b=known["step"], t=1, **smooth)[0],
     "drgta, 3 mixings": lambda given, known, smooth: drgta(*given, a=1, b=known["step"], t=3, **smooth)[0],
     "dprgt": lambda given, known, smooth: dprgt(*given, a=known["step"], **smooth)[0],
+    "dprgd": lambda given, known, smooth: dprgd(*given, b=known["step"], **smooth),
     "vrsgt": lambda given, known, smooth: vrsgt(
         *given, beta=known["beta"], eta=known["step"], period=10, seed=1, **smooth
     )[0],

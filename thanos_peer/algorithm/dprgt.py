@@ -68,7 +68,7 @@ class DPRGT(Method[DPRGTState]):
         return DPRGTState(X=X, S=S, G=G)
 
     def residual(self, k: int, state: DPRGTState, received: Received) -> Matrix:  # noqa: ARG002
-        """The larger of d ||P_X(S)||_F / size and the mismatch between neighbors."""
+        """The larger of 2.5 d ||P_X(S)||_F / size and the mismatch between neighbors."""
         return np.maximum(self._problem.relative(proj(state.X, state.S)), received.mismatch(state.X))
 
     def answer(self, k: int, state: DPRGTState) -> tuple[Matrix, Matrix]:  # noqa: ARG002

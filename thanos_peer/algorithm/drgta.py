@@ -95,7 +95,7 @@ class DRGTA(Method[DRGTAState]):
         return DRGTAState(X=X, S=S, G=G, Y=X, T=S, mismatch=mismatch)
 
     def residual(self, k: int, state: DRGTAState, received: Received) -> Matrix:
-        """The larger of d ||P_X(S)||_F / size and the mismatch between neighbors at the start of the iteration."""
+        """The larger of 2.5 d ||P_X(S)||_F / size and the mismatch between neighbors when the iteration began."""
         gradient = self._problem.relative(proj(state.X, state.S))
         return np.maximum(gradient, self._mismatch(k, state, received))
 

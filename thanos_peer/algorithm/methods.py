@@ -5,6 +5,7 @@ No other file names a method or tests for one: what differs between methods is a
 
 from typing import Any, Final
 
+from thanos_peer.algorithm.dprgd import DPRGD
 from thanos_peer.algorithm.dprgt import DPRGT
 from thanos_peer.algorithm.drgta import DRGTA
 from thanos_peer.algorithm.gram import Gram
@@ -24,6 +25,7 @@ MIXING: Final[dict[str, type[Method[Any]]]] = {
     "proximal-tracking": ProximalTracking,
     "drgta": DRGTA,
     "dprgt": DPRGT,
+    "dprgd": DPRGD,
     "subgradient": Subgradient,
     "vrsgt": VRSGT,
 }

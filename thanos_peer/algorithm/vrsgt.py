@@ -128,7 +128,7 @@ class VRSGT(Method[VRSGTState]):
         return VRSGTState(X=X, D=D, H=H, G=G)
 
     def residual(self, k: int, state: VRSGTState, received: Received) -> Matrix:  # noqa: ARG002
-        """The largest of d ||D||_F / size, the mismatch between neighbors, and ||X'X - I||_F."""
+        """The largest of 2.5 d ||D||_F / size, the mismatch between neighbors, and ||X'X - I||_F."""
         gradient = self._problem.relative(state.D)
         return np.maximum(np.maximum(gradient, received.mismatch(state.X)), infeasibility(state.X))
 

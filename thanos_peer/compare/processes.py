@@ -9,7 +9,7 @@ from thanos_peer.compare.runs import OnRound, Trace, finished
 from thanos_peer.compare.trials import Trial
 from thanos_peer.launch.cluster import Cluster, free_ports, prepare_peers
 from thanos_peer.problem import Instance, build
-from thanos_peer.storage.outcome import load_outcome
+from thanos_peer.storage.outcome import Outcome, load_outcome
 
 # Seconds between two looks at what the peers have recorded.
 TRACE_PAUSE = 0.02
@@ -31,12 +31,13 @@ def run_peers(trial: Trial, judge: Instance, out: Path, on_round: OnRound) -> Re
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     try:
-        return _run_peers(trial, judge, out, on_round)
+        return run_peers_in(out, trial, judge, on_round)[0]
     finally:
         shutil.rmtree(out)
 
 
-def _run_peers(trial: Trial, judge: Instance, out: Path, on_round: OnRound) -> Record:
+def run_peers_in(out: Path, trial: Trial, judge: Instance, on_round: OnRound) -> tuple[Record, Outcome]:
+    """The same in a directory that is there and stays, and what lies in it at the end."""
     instance, trace = build(trial.topology), Trace(judge)
     topology, secrets = prepare_peers(trial.topology, out / "topology.toml", free_ports(trial.topology.d))
     began = time.monotonic()
@@ -50,4 +51,5 @@ def _run_peers(trial: Trial, judge: Instance, out: Path, on_round: OnRound) -> R
                 trace.note(snapshot.k, snapshot.X.mean(axis=0), time.monotonic() - began)
                 on_round(snapshot.k)
             cluster.check()
-    return finished(load_outcome(out, topology), instance, trace, time.monotonic() - began)
+    outcome = load_outcome(out, topology)
+    return finished(outcome, instance, trace, time.monotonic() - began), outcome

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from thanos_peer.compare.crossings import crossings
 from thanos_peer.compare.gaps import (
     ANOTHER_POINT,
     BEST_POINT,
@@ -134,6 +135,7 @@ def markdown(results: Sequence[JudgedRun], head: Sequence[str]) -> str:
     blocks = [
         "\n".join(head),
         _markdown(("method", "gap below", "seeds", "rounds", "messages", "bytes", "seconds"), _cost_rows(found)),
+        *crossings(results),
         _legend(results),
         _markdown(
             ("method", "ended", "final gap", "residual", "feasibility", "non-zeros", "same zeros"),
