@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 IMAGE := thanos-peer:$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' thanos_peer/__init__.py)
 
+# Where `make run` leaves its results.
+RUN := runs/paper-l1-$(shell date +%Y%m%d-%H%M%S)
+
 .DEFAULT_GOAL := help
 .PHONY: help run test check quick figures wheels image clean
 
@@ -11,9 +14,10 @@ help: ## say what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 run: $(VENV)/.run ## set up, and run the paper's network, a process per peer: THANOS, then the exact method
-	$(BIN)/thanos-peer run topologies/paper-l1.toml --free-ports --reference
+	$(BIN)/thanos-peer run topologies/paper-l1.toml --free-ports --reference --out $(RUN)-thanos
 	@echo 'And now the exact answer of the same network:'
-	$(BIN)/thanos-peer run topologies/paper-l1.toml --method auto --free-ports --reference
+	$(BIN)/thanos-peer run topologies/paper-l1.toml --method auto --free-ports --reference \
+		--out $(RUN)-exact --beside $(RUN)-thanos
 
 test: quick ## set up, and run every check and test
 	@failed=0; \

@@ -11,8 +11,10 @@ import socket
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zmq
+from cli.commands import call
 from processes import (
     PATIENCE,
     assert_same_bits,
@@ -27,6 +29,7 @@ from processes import (
 )
 
 from thanos_peer.launch.cluster import free_ports
+from thanos_peer.loadings.result import load_result
 from thanos_peer.storage.peer_files import PeerFiles
 
 # Peers that take far too long to start; the launcher does not.
@@ -243,3 +246,23 @@ def test_free_ports_are_kept_for_the_peers_until_they_listen():
                 other.bind(("127.0.0.1", port))
             with context.socket(zmq.PULL) as inbox:
                 inbox.bind(f"tcp://127.0.0.1:{port}")
+
+
+def test_a_run_says_how_far_its_answer_is_from_that_of_an_earlier_one(tmp_path):
+    topology = write_topology(tmp_path / "net.toml", "ring", 3, max_rounds=30)
+    other = write_topology(tmp_path / "other.toml", "ring", 3, n=9, max_rounds=30)
+    call("run", topology.file, "--out", tmp_path / "one", "--quiet", "--free-ports")
+    beside = "--quiet", "--free-ports", "--beside", tmp_path / "one"
+    same = call("run", topology.file, "--out", tmp_path / "two", *beside).stdout
+    assert f"distance to {tmp_path / 'one'}/  0.000e+00, after the best alignment" in same
+    exact = call("run", topology.file, "--out", tmp_path / "three", "--method", "proximal", *beside).stdout
+    (line,) = [line for line in exact.splitlines() if "distance to" in line]
+    means = [
+        np.mean([load_result(tmp_path / name, peer=i).components_.T for i in range(3)], axis=0)
+        for name in ("one", "three")
+    ]
+    U, _, Vt = np.linalg.svd(means[0], full_matrices=False)
+    V, _, Wt = np.linalg.svd(means[1], full_matrices=False)
+    assert f"/  {np.linalg.norm(U @ Vt - V @ Wt):.3e}, " in line
+    refused = call("run", other.file, "--out", tmp_path / "four", *beside, code=3).output
+    assert "is a run of another problem" in refused

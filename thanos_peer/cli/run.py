@@ -23,7 +23,7 @@ from thanos_peer.preparation import outline
 from thanos_peer.problem import Instance, build
 from thanos_peer.simulate import AgentNetwork, EndReason, measure
 from thanos_peer.simulate.network import Snapshot
-from thanos_peer.storage.outcome import NetworkOutcome, has_outcome, load_outcome
+from thanos_peer.storage.outcome import NetworkOutcome, has_outcome, load_outcome, mean_of_run, words_on_distance
 from thanos_peer.storage.run_directory import RunDirectory
 from thanos_peer.storage.summary import Summary, summarize
 from thanos_peer.topology import Topology, load
@@ -173,6 +173,12 @@ _GIVE_UP = click.option(
 @click.option(
     "--reference", is_flag=True, help="Also solve the pooled problem, and report the distance to its X*."
 )
+@click.option(
+    "--beside",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="RUN",
+    help="Also report how far the answer is from that of an earlier run of the same problem, in this directory.",
+)
 @_FREE_PORTS
 @_EVERY
 @_GIVE_UP
@@ -184,6 +190,7 @@ def run_command(
     file: Path,
     out: Path | None,
     reference: bool,
+    beside: Path | None,
     free_ports: bool,
     every: int,
     give_up: float | None,
@@ -203,6 +210,7 @@ def run_command(
     topology = load(file, allowed_code=allowed_code, method=method)
     warn_of_restarts(topology)
     instance = build(topology)
+    earlier = None if beside is None else mean_of_run(beside, topology)
     if reference:
         solve_now_if_possible(instance)
     launch = Launch(topology, instance, reference, free_ports, every, give_up, survive, quiet)
@@ -212,6 +220,8 @@ def run_command(
         summary = run_network(launch, directory, interrupt)
         directory.write_summary(summary)
     click.echo(f"{summary.in_words()}\n  written to          {directory.path}/")
+    if beside is not None and earlier is not None:
+        click.echo(words_on_distance(instance, earlier, mean_of_run(directory.path, topology), beside))
     if summary.ending == EndReason.INTERRUPTED.value:
         sys.exit(interrupt.exit_code)
 

@@ -7,10 +7,13 @@ from typing import Protocol
 
 import numpy as np
 
+from thanos_peer.algorithm.stiefel import polar
 from thanos_peer.block import Matrix
 from thanos_peer.convergence import have_all
 from thanos_peer.errors import ConfigError
 from thanos_peer.loadings.files import read_facts, read_matrices
+from thanos_peer.loadings.result import load_result
+from thanos_peer.problem import Instance
 from thanos_peer.simulate import Ended, Snapshot
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import Topology
@@ -86,3 +89,22 @@ def load_outcome(out: Path, topology: Topology) -> NetworkOutcome:
         has_converged=have_all([fact.has_converged for fact in facts]),
         starts=facts[0].starts,
     )
+
+
+def mean_of_run(path: Path, topology: Topology) -> Matrix:
+    """The mean of all peers' X that a run has left, moved to the manifold.
+
+    Raises:
+        ConfigError: A peer has left nothing, or it is of another shape.
+    """
+    results = [load_result(path, peer=i).components_.T for i in range(topology.d)]
+    expected = topology.problem.n, topology.problem.p
+    if any(X.shape != expected for X in results):
+        raise ConfigError(f"{path} is a run of another problem: its X are {results[0].shape}, here {expected}")
+    return polar(np.mean(results, axis=0))
+
+
+def words_on_distance(instance: Instance, X: Matrix, Y: Matrix, path: Path) -> str:
+    """How far the answers X, of the run in `path`, and Y are from each other."""
+    distance, aligned = float(np.linalg.norm(X - Y)), instance.aligned_distance(Y, X)
+    return f"  distance to {path}/  {distance:.3e}, after the best alignment {aligned:.3e}"
