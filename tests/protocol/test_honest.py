@@ -14,7 +14,7 @@ from thanos_peer.phases import phase
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.epochs import LOSS_FORGOTTEN
 from thanos_peer.protocol.hearing import Arrived
-from thanos_peer.protocol.honest import BLOCK_RULES, BYE_RULES, HELLO_RULES, TalkView, check
+from thanos_peer.protocol.honest import BLOCK_RULES, BYE_RULES, EPOCHS_AHEAD, HELLO_RULES, TalkView, check
 from thanos_peer.protocol.outputs import Finished, Log, Send
 from thanos_peer.protocol.session import Session
 from thanos_peer.protocol.stages import Stage
@@ -88,7 +88,7 @@ BLOCKS = [
     ("announced last round", RESTLESS, {"after": LARGEST_ROUND}),
 ]
 HELLOS = [
-    ("epoch", {"epoch": 1001}),
+    ("epoch", {"epoch": EPOCHS_AHEAD + 1}),
     ("epoch", {"epoch": LARGEST_ROUND - 1}),
     ("round", {"k": 7}),
     ("round", {"k": LARGEST_ROUND}),
@@ -246,6 +246,7 @@ def test_a_later_epoch_is_ignored_once_all_are_known_to_be_done():
     assert talk.session.is_everybody_done
     talk.tell(2, talk.hello(2, k=0, epoch=1))
     assert "all peers are done: ignored" in talk.log
+    assert talk.sent == [Bye(talk.agent.k, SPENT)]
     assert (talk.agent.epoch, talk.error) == (0, None)
 
 

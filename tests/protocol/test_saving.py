@@ -101,7 +101,7 @@ def test_blocks_are_written_once_however_many_are_kept(size, most_bytes, steps):
     """Of all blocks, but for the latest, whatever the sizes and however many rounds pass between checkpoints."""
     pair = make_topology(family="path", d=2, n=size, p=1)
     start = AgentNetwork(make_instance(raw_topology("path", 2, n=size, p=1))).agents[0]
-    peer = checkpoints.Peer(start.memory(), start.block(), start.blocks_kept, has_all_kept=True)
+    peer = checkpoints.Peer(start.memory(), start.block, start.blocks_kept, has_all_kept=True)
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as directory:
         patch.setattr(said_files, "MOST_BYTES", most_bytes)
         with CheckpointStore(Path(directory), pair, 0, is_flushed=False) as store:
@@ -135,8 +135,8 @@ def lines_of(seconds, rate, *, lag):
             # A disk that takes no time.
             if isinstance(output, Save) and not output.is_urgent:
                 session.saved(output.memory, now)
-        said = other.block()._replace(fallback=0 if lag is None else max(0, other.k - lag))
-        other.receive(0, agent.block())
+        said = other.block._replace(fallback=0 if lag is None else max(0, other.k - lag))
+        other.receive(0, agent.block)
         other.advance()
     return [line for line in lines if "may have to start again" in line]
 

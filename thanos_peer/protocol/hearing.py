@@ -10,6 +10,7 @@ from thanos_peer.protocol.ending import Ending
 from thanos_peer.protocol.epochs import Epochs
 from thanos_peer.protocol.honest import BYE_RULES, HELLO_RULES, Rule, check
 from thanos_peer.protocol.neighbor import EpochRecord, Neighbor
+from thanos_peer.protocol.outputs import Send
 from thanos_peer.protocol.wire import (
     SPENT,
     VERSION,
@@ -183,18 +184,26 @@ class Hearing:
             return True
         if hello.answered != self._talk.handshake.terms.life:
             neighbor.question = hello
-        elif self._talk.leaving.is_everybody_done:
-            text = f"peer {neighbor.id} says that epoch {hello.epoch} has begun, but all peers are done: ignored"
-            self._talk.log_seldom(f"late epoch {neighbor.id}", "warning", text)
+        elif self._talk.leaving.is_everybody_done or any(each.is_spent for each in self._talk.neighbors.values()):
+            self._say_that_the_run_is_over(neighbor, hello)
         elif self._epochs.may_begin(hello.epoch):
             # If this peer may begin it later only, it is told again.
             self._epochs.begin_epoch(hello.epoch, None, f"so says peer {neighbor.id}")
         return hello.epoch == self._talk.agent.epoch
 
+    def _say_that_the_run_is_over(self, neighbor: Neighbor, hello: Hello) -> None:
+        """Answer a neighbor that was told of a later epoch when all were done: none of them takes part in it."""
+        if self._talk.is_time_for(f"late epoch {neighbor.id}"):
+            text = f"peer {neighbor.id} says that epoch {hello.epoch} has begun, but all peers are done: ignored"
+            self._talk.log("warning", text)
+            self._talk.outputs.append(Send((neighbor.id,), Bye(self._talk.agent.k, SPENT), 0))
+
     def _greet(self, neighbor: Neighbor, hello: Hello) -> None:
         """Note a Hello that agrees with ours."""
         j, life = neighbor.id, self._talk.handshake.terms.life
-        neighbor.is_spent, neighbor.trouble, neighbor.is_greeted = False, (self._talk.agent.k, hello.trouble), True
+        neighbor.trouble, neighbor.is_greeted = (self._talk.agent.k, hello.trouble), True
+        # Of an earlier epoch it may be done, without anything to say in this one.
+        neighbor.is_spent &= hello.epoch < self._talk.agent.epoch
         is_behind = hello.epoch == self._talk.agent.epoch and hello.k < self._talk.agent.k
         self._talk.leaving.come_back(neighbor, self._talk.now, is_behind=is_behind)
         if self._talk.handshake.is_started_again(neighbor, hello):

@@ -14,8 +14,9 @@ from thanos_peer.block import AgentId, Block, StopWord
 from thanos_peer.errors import RemoteProtocolError
 from thanos_peer.protocol.wire import DONE, SPENT, Bye, Hello
 
-# How many epochs ahead one neighbor's word is enough for: a peer may have been away, and each epoch takes seconds.
-EPOCHS_AHEAD = 1000
+# Epochs: a peer believes one neighbor that names an epoch so far ahead, as it may have been away for any number of
+# them. So a liar needs 2^21 lies, two seconds apart, to use up all epochs that a message can name.
+EPOCHS_AHEAD = 2**32
 
 
 @dataclass(frozen=True, slots=True)
