@@ -337,8 +337,10 @@ class Agent:
         runner = self.runner
         state, is_calm = runner.phase.advance(runner.round, runner.state, blocks)
         k, diameter = self.k + 1, self._topology.graph.diameter
-        senders = sorted((self.id, *self.neighbors))
-        words = [self._believed(*heard) for heard in zip(senders, blocks, strict=True)]
+        words = [block.stop for block in blocks]
+        if any(word.after is not None for word in words):
+            senders = sorted((self.id, *self.neighbors))
+            words = [self._believed(*heard) for heard in zip(senders, blocks, strict=True)]
         stop = next_word(words, is_calm=is_calm, k=k, diameter=diameter, was_calm=self._was_calm)
         runner.settle(k, state, stop)
         self._calm = (self._calm << 1 | is_calm) & self._calm_rounds
