@@ -11,7 +11,7 @@ from uneven import raw_with_parts
 
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.convergence import CHECK
-from thanos_peer.errors import DataFileError, DivergenceError
+from thanos_peer.errors import DataFileError, DivergenceError, OwnCodeError
 from thanos_peer.problem import build
 from thanos_peer.simulate import AgentNetwork, StackedNetwork
 from thanos_peer.topology import load
@@ -25,7 +25,7 @@ import numpy as np
 
 class Mine:
     def __init__(self, samples, unit=1.0, kind="pca"):
-        self.A, self.unit, self.kind = samples, unit, kind
+        self.A, self.unit, self.kind, self.calls = samples, unit, kind, 0
 
     def value(self, X):
         at = self.A @ X
@@ -35,7 +35,9 @@ class Mine:
         at = self.A @ X
         if self.kind == "kinks":
             return self.unit * self.A.T @ np.sign(at)
-        return self.unit * (1 if self.kind == "wrong" else -1) * self.A.T @ at
+        self.calls += 1
+        is_wrong = self.kind == "wrong" or (self.kind == "wrong later" and self.calls > 10)
+        return self.unit * (1 if is_wrong else -1) * self.A.T @ at
 """
 
 
@@ -84,8 +86,10 @@ def test_an_objective_in_another_unit_takes_the_same_rounds_to_the_same_answer(t
 
 
 @pytest.mark.parametrize("unit", [1e-8, 1e8])
-def test_a_gradient_of_the_wrong_sign_is_not_called_converged(tmp_path, unit):
-    network = run_own(tmp_path, unit, "wrong")
+def test_a_gradient_of_the_wrong_sign_is_refused_or_not_called_converged(tmp_path, unit):
+    with pytest.raises(OwnCodeError, match="gradient contradicts"):
+        run_own(tmp_path, unit, "wrong")
+    network = run_own(tmp_path, unit, "wrong later")
     assert network.has_converged is False
     assert network.convergence.words.endswith(CHECK)
 
