@@ -422,7 +422,7 @@ def test_a_peer_that_begins_anew_with_other_samples_is_refused_and_all_may_begin
         again = start_peer(topology, 2, out, "--fresh")
         with ended_afterwards(again):
             assert again.wait(PATIENCE) == 8
-        assert "peer 1 is in round 0 and has gone on with blocks of an earlier state of this peer" in said(out, 2)
+        assert "peer 1 is in round 0 and has gone on with blocks of another state of this peer" in said(out, 2)
         assert "peer 2 has begun anew, or with other samples" in said(out, 1)
         others = start_peer(topology, 2, out, "--fresh", "--restart-tracking"), start_peer(topology, 0, out)
         with ended_afterwards(*others):
