@@ -106,7 +106,8 @@ def test_a_peer_that_catches_up_may_still_find_that_its_state_is_lost():
         yield [frame(j, in_round(4, answered=life)) for j in NEIGHBORS]
         yield blocks_of(0)
         yield blocks_of(1)
-        yield [frame(HONEST, in_round(5, answered=life, oldest=4))]
+        # Its next life has lost the blocks before.
+        yield [frame(HONEST, in_round(5, life=6, answered=life, oldest=4))]
         yield blocks_of(5, senders=[HONEST])
         assert (agent.k, agent.epoch) == (0, 1)
 

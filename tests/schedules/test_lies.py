@@ -8,7 +8,6 @@ from schedules.test_schedules import shipped_constants  # noqa: F401 - schedules
 from thanos_peer.agent import Agent
 from thanos_peer.block import StopWord
 from thanos_peer.protocol import hearing
-from thanos_peer.protocol.epochs import Epochs
 from thanos_peer.protocol.handshake import Handshake
 
 SCHEDULES = 150
@@ -31,10 +30,6 @@ def test_a_seed_says_everything_of_a_liar_too():
     for world in (first, again):
         world.run()
     assert first.log == again.log
-
-
-def never_doubt_a_loss(monkeypatch):
-    monkeypatch.setattr(Epochs, "doubt_loss", lambda _: None)
 
 
 def believe_any_end(monkeypatch):
@@ -63,7 +58,6 @@ def count_everybody_as_calm(monkeypatch):
 
 # Each with a schedule to begin with: some are found in few of them.
 MUTATIONS = [
-    (never_doubt_a_loss, 1),
     (believe_any_end, 421),
     (believe_any_hello_or_bye, 731),
     (go_on_with_unknown_states, 1),

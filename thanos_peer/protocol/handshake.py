@@ -217,7 +217,7 @@ class Handshake:
         That can be so for a life that has just started, and until it has come to where the neighbor was then.
         Past that it has sent all that the neighbor has heard of it, and the neighbor keeps what it has not heard.
         Nor can it be so in an epoch that this life has begun: that is a late answer to a Hello of the one before.
-        A neighbor that could help once can always.
+        A neighbor that could help once can for as long as it lives.
 
         Raises:
             RemoteProtocolError: This peer is past that, or the neighbor has said otherwise.
@@ -227,13 +227,13 @@ class Handshake:
         if hello.answered != self.terms.life or self._agent.is_done:
             return False
         if hello.oldest <= where:
-            neighbor.epoch.has_helped |= is_same_epoch
+            neighbor.epoch.helper = hello.life if is_same_epoch else neighbor.epoch.helper
             return False
         if is_same_epoch and hello.epoch == self.began:
             return False
         first = neighbor.epoch.first_round
         is_past = has_gone_on and first is not None and first < self._agent.k
-        if is_same_epoch and (is_past or neighbor.epoch.has_helped):
+        if is_past or (is_same_epoch and neighbor.epoch.helper == hello.life):
             what = "says that the state of this peer is lost, which has long gone on"
             raise RemoteProtocolError(neighbor=neighbor.id, k=hello.k, what=what)
         return True

@@ -86,7 +86,7 @@ class EpochRecord:
         may_be_gone: Whether it may have left unheard, and is not known to be done.
         last_round: The last round, by its word, if it is done.
         mismatch: In which round of ours it has sent blocks of another phase, and since when; None if it has not.
-        has_helped: Whether it has answered that it can help this peer to where the network is.
+        helper: Which life of it has answered that it can help this peer to where the network is; -1 if none has.
     """
 
     round: int | None = None
@@ -97,7 +97,7 @@ class EpochRecord:
     may_be_gone: bool = False
     last_round: int | None = None
     mismatch: tuple[int, float] | None = None
-    has_helped: bool = False
+    helper: int = -1
 
     def ends_otherwise(self, k: int, before: float) -> bool:
         """Whether it is done with round k, or in another phase there and has been since before some time."""
