@@ -97,8 +97,11 @@ class Rounds:
     def tick(self) -> None:
         """Save, ask, log or give up: whatever is due."""
         self.save_if_due()
-        if self._talk.agent.missing() and not self._epochs.ends_otherwise():
-            self.wait()
+        if self._talk.agent.missing():
+            self._epochs.ends_otherwise()
+            # Where it has not ended, and may not begin an epoch yet, it waits aloud.
+            if self._talk.stage is Stage.RUNNING:
+                self.wait()
         self.advance()
 
     def wait_without_state(self) -> None:
