@@ -254,13 +254,11 @@ def test_a_prox_that_is_that_of_value_is_not(name, mu, tmp_path):
     build(allowed(tmp_path, raw_with(regularizer=f"mine:{name}", mu=mu)))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shift", [0.0, 1e6])
+# In single precision a shift would leave no digit.
+@pytest.mark.parametrize(("dtype", "shift"), [(np.float32, 0.0), (np.float64, 0.0), (np.float64, 1e6)])
 @pytest.mark.parametrize("width", [1.0, 1e-3, 1e-9])
 def test_kinks_and_rounding_are_no_contradiction(width, shift, dtype):
     """A Huber loss, nearly without kinks or with sharp ones, by a class that computes in either precision."""
-    if dtype is np.float32 and shift:
-        pytest.skip("no digit is left")
     samples = np.random.default_rng(2).standard_normal((30, 6)).astype(dtype)
 
     class Huber:
