@@ -87,7 +87,9 @@ def keeps_limits(name: str, seeds: int, thanos_rounds: int) -> bool:
         line, medians[method], is_good = row(method, runs)
         click.echo(line)
         is_kept &= is_good
-    return is_kept and (name != "l1" or all(10 * medians[method] <= medians["thanos"] for method in TENTHS))
+    # Where THANOS does not get there, it takes more rounds than it had.
+    slow = min(medians["thanos"], thanos_rounds)
+    return is_kept and (name != "l1" or all(10 * medians[method] <= slow for method in TENTHS))
 
 
 @click.command()

@@ -9,7 +9,7 @@ from cli.commands import call
 from own_code.classes import raw_with, write
 
 from thanos_peer.algorithm import reference
-from thanos_peer.algorithm.contradictions import gradient_contradiction
+from thanos_peer.algorithm.contradictions import gradient_contradiction, prox_contradiction
 from thanos_peer.algorithm.stiefel import polar
 from thanos_peer.errors import OwnCodeError
 from thanos_peer.preparation.own import Own
@@ -327,3 +327,45 @@ def test_results_say_nothing_of_variance(tmp_path):
             "simulate", file, "--reference", "--allow-code", module, "--out", tmp_path / "other", code=3
         ).stderr
     )
+
+
+class Shifted:
+    """The sum of all |x|, and a constant; its prox takes away `factor` times as much as it should."""
+
+    def __init__(self, constant, factor, outside=0.0):
+        self.constant, self.factor, self.outside = constant, factor, outside
+
+    def value(self, X):
+        is_outside = self.outside and (X < 0).any()
+        return self.outside if is_outside else 0.1 * abs(X).sum() + self.constant
+
+    def prox(self, X, sigma):
+        P = np.sign(X) * np.maximum(abs(X) - 0.1 * sigma * self.factor, 0)
+        return np.maximum(P, 0) if self.outside else P
+
+
+@pytest.mark.parametrize("constant", [0.0, 1.0, 10.0, 1000.0, -1000.0])
+def test_a_constant_hides_no_wrong_prox(constant):
+    assert prox_contradiction(Shifted(constant, 1.0), 6, 2) is None
+    assert prox_contradiction(Shifted(constant, 3.0), 6, 2) is not None
+
+
+@pytest.mark.parametrize("outside", [1e30, np.inf])
+def test_a_constraint_is_asked_for_its_value_where_it_holds_only(outside):
+    assert prox_contradiction(Shifted(0.0, 1.0, outside), 6, 2) is None
+    assert prox_contradiction(Shifted(0.0, 3.0, outside), 6, 2) is not None
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0, 2.0])
+def test_an_objective_need_be_known_on_the_manifold_only(sign):
+    A = np.random.default_rng(4).standard_normal((30, 6))
+
+    class Reconstruction:
+        def value(self, X):
+            assert np.allclose(X.T @ X, np.eye(2), atol=1e-8)
+            return float(np.square(A - A @ X @ X.T).sum() / 2)
+
+        def gradient(self, X):
+            return sign * A.T @ (A @ X)
+
+    assert (gradient_contradiction(Reconstruction(), 6, 2) is None) is (sign == -1.0)

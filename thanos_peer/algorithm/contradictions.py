@@ -11,7 +11,7 @@ import numpy as np
 
 from thanos_peer.algorithm.objectives import Objective
 from thanos_peer.algorithm.regularizers import Regularizer
-from thanos_peer.algorithm.stiefel import inner, norm, random_point
+from thanos_peer.algorithm.stiefel import inner, norm, polar, proj, random_point
 from thanos_peer.block import Matrix
 
 SEED = 14
@@ -22,6 +22,10 @@ LENGTHS = (1e-4, 1e-6, 1e-3, 1e-5, 1e-2)
 SLOPE_TOLERANCE = 1e-2
 # The same for prox, which may come from iterations.
 PROX_TOLERANCE = 1e-3
+# Of a value, which may come from single precision.
+ROUNDING = 1e-6
+# A sigma for which prox is the nearest point where g is finite; a length that is none.
+TINY = 1e-12
 # Multiples of X of 2-norm 1 that prox is asked at.
 MULTIPLES = (0.0, 1.0, -2.0)
 # Values of sigma, in units in which X is about as large as what prox takes away.
@@ -29,13 +33,13 @@ SIGMAS = (0.03, 0.3, 1.0)
 
 
 def gradient_contradiction(f: Objective, n: int, p: int) -> str | None:
-    """Along two directions, whether f changes as its gradient says."""
+    """Along two curves on the manifold, whether f changes as its gradient says: beyond it f need not be known."""
     rng = np.random.default_rng(SEED)
     X = random_point(n, p, rng)
     G = f.gradient(X)
     for _ in range(2):
-        V = rng.standard_normal((n, p))
-        V *= np.sqrt(p) / norm(V)
+        V = proj(X, rng.standard_normal((n, p)))
+        V *= np.sqrt(p) / max(float(norm(V)), TINY)
         said, seen = float(inner(G, V)), list(_slopes(f, X, V))
         small = 1e-6 * float(norm(G)) * np.sqrt(p)
         if not any(_agree(said, slope, small + rounding) for slope, rounding in seen):
@@ -48,9 +52,9 @@ def _agree(said: float, slope: float, small: float) -> bool:
 
 
 def _slopes(f: Objective, X: Matrix, V: Matrix) -> Iterator[tuple[float, float]]:
-    """Difference quotients of f along V, each with what rounding may do to it."""
+    """Difference quotients of f along the curve in direction V, each with what rounding may do to it."""
     for h in LENGTHS:
-        after, before = f.value(X + h * V), f.value(X - h * V)
+        after, before = f.value(polar(X + h * V)), f.value(polar(X - h * V))
         yield (after - before) / (2 * h), 1e-14 * (abs(after) + abs(before)) / (2 * h)
 
 
@@ -61,15 +65,17 @@ def prox_contradiction(g: Regularizer, n: int, p: int) -> str | None:
     X = 0 among them: so a constraint is not asked for its value beyond what it allows.
     """
     X = random_point(n, p, np.random.default_rng(SEED))
-    unit = p / abs(g.value(X)) if g.value(X) else 1.0
+    change = abs(g.value(g.prox(X, TINY)) - g.value(g.prox(0.0 * X, TINY)))
+    unit = p / change if change > 0 else 1.0
     asked = [(a * X, t * unit) for a, t in product(MULTIPLES, SIGMAS)]
     answers = [g.prox(X, sigma) for X, sigma in asked]
     values = [g.value(P) for P in answers]
     for (X, sigma), P, at_P in zip(asked, answers, values, strict=True):
         for Y, at_Y in zip(answers, values, strict=True):
             rise = float(inner(X - P, Y - P)) / sigma
-            size = abs(at_P) + abs(at_Y) + float(norm(X - P) * norm(Y - P)) / sigma
-            if at_Y < at_P + rise - PROX_TOLERANCE * size:
+            size = abs(at_P - at_Y) + float(norm(X - P) * norm(Y - P)) / sigma
+            slack = PROX_TOLERANCE * size + ROUNDING * (abs(at_P) + abs(at_Y))
+            if at_Y < at_P + rise - slack:
                 return (
                     f"prox(X, {sigma:.3g}) is not where value plus the squared distance to X is least: value is "
                     f"{at_Y:.3g} at a point where it would be at least {at_P + rise:.3g}"
