@@ -31,10 +31,8 @@ def bits(values):
 
 def total_of(form, rows):
     """The sums of the columns of (agents, numbers), as agents take them."""
-    total = form.encode(rows[0], len(rows))
-    for row in rows[1:]:
-        total = form.add(total, form.encode(row, len(rows)))
-    return total
+    first, *others = (form.encode(row, len(rows)) for row in rows)
+    return form.total(first, others)
 
 
 def whole_numbers(form, raw):
@@ -79,7 +77,7 @@ def test_the_ends_of_double_precision_are_held_by_as_many_agents_as_there_may_be
 def test_4096_of_the_largest_doubles_do_not_wrap(value):
     total = EXACT.encode(np.array([value]), 4096)
     for _ in range(12):
-        total = EXACT.add(total, total)
+        total = EXACT.total(total, [total])
     assert whole_numbers(EXACT, total) == [4096 * Fraction(value) * 2**1074]
     assert EXACT.decode(total).tolist() == [math.copysign(math.inf, value)]
 
@@ -121,8 +119,8 @@ def test_the_order_in_which_numbers_are_added_does_not_matter(seed, form):
     rows = spread_out(rng, (9, 3))
     left, right = total_of(form, rows[:5]), total_of(form, rows[5:])
     assert (
-        form.add(left, right)
-        == form.add(right, left)
+        form.total(left, [right])
+        == form.total(right, [left])
         == total_of(form, rows)
         == total_of(form, rng.permutation(rows))
     )
@@ -132,12 +130,21 @@ def test_the_order_in_which_numbers_are_added_does_not_matter(seed, form):
 def test_masks_that_cancel_leave_no_trace(seed, form):
     rng = np.random.default_rng(seed)
     rows, mask = spread_out(rng, (3, 4)), rng.bytes(4 * form.size)
-    plain = [form.encode(row, 3) for row in rows]
-    negative = b"".join(
-        (-number % (1 << form.bits)).to_bytes(form.size, "little") for number in whole_numbers(form, mask)
-    )
-    masked = form.add(form.add(plain[0], mask), form.add(form.add(plain[1], negative), plain[2]))
+    one, two, three = (form.encode(row, 3) for row in rows)
+    masked = form.total(form.total(one, [mask]), [form.total(two, subtracted=[mask]), three])
     assert masked == total_of(form, rows)
+
+
+@given(SEEDS, st.integers(0, 50), st.integers(0, 50), st.sampled_from([FixedPoint(128, -60), EXACT]))
+def test_totals_are_those_of_whole_numbers_modulo_the_bits(seed, added, subtracted, form):
+    rng = np.random.default_rng(seed)
+    first, *others = (rng.bytes(2 * form.size) for _ in range(1 + added + subtracted))
+    found = form.total(first, iter(others[:added]), iter(others[added:]))
+    signs = [1] * (1 + added) + [-1] * subtracted
+    columns = zip(*(whole_numbers(form, each) for each in (first, *others)), strict=True)
+    expected = [sum(sign * each for sign, each in zip(signs, column, strict=True)) for column in columns]
+    modulus = 1 << form.bits
+    assert [each % modulus for each in whole_numbers(form, found)] == [each % modulus for each in expected]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -220,7 +227,7 @@ def test_a_sum_that_cancels_down_to_the_smallest_double_is_that_double():
 def test_lists_of_different_lengths_are_not_added():
     one, two = EXACT.encode(np.ones(1), 1), EXACT.encode(np.ones(2), 1)
     with pytest.raises(ValueError, match=r"^264 bytes cannot be added to 528$"):
-        EXACT.add(one, two)
+        EXACT.total(two, [one])
 
 
 @given(st.lists(st.floats(1e-300, 1e300), min_size=2, max_size=6, unique=True).map(sorted), st.integers(1, 2048))

@@ -10,6 +10,7 @@ Each number is a row of 64-bit digits, the lowest first, and all rows are worked
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ _DIGIT = 64  # bits
 # Exponent of the smallest double that has all its bits.
 _LEAST = -1022
 _LITTLE = np.dtype("<u8")
+_HALF, _HALF_BITS = np.dtype("<u4"), 32  # of a digit: sums of these have room for carries
 _Digits = NDArray[np.uint64]
 
 
@@ -77,18 +79,19 @@ class FixedPoint:
         digits[rows, at], digits[rows, at + 1] = _moved_up(whole, by)
         return self._packed(_negated(digits, flat < 0)[:, :-1])
 
-    def add(self, one: bytes, other: bytes) -> bytes:
-        """The sums of two lists of numbers."""
-        if len(one) != len(other):
-            raise ValueError(f"{len(one)} bytes cannot be added to {len(other)}")
-        digits, others = self._digits(one).copy(), self._digits(other)
-        carry = np.zeros(len(digits), dtype=np.uint64)
-        for at in range(digits.shape[1]):
-            digits[:, at] += carry
-            wraps = digits[:, at] < carry
-            digits[:, at] += others[:, at]
-            carry[:] = wraps | (digits[:, at] < others[:, at])
-        return self._packed(digits)
+    def total(self, first: bytes, added: Iterable[bytes] = (), subtracted: Iterable[bytes] = ()) -> bytes:
+        """The sums of some lists of numbers, less those of others, modulo 2^bits."""
+        sums = np.frombuffer(first, dtype=_HALF).astype(np.int64)
+        # Many of them fit before a carry has to be taken.
+        for lists, take in ((added, np.add), (subtracted, np.subtract)):
+            for each in lists:
+                if len(each) != len(first):
+                    raise ValueError(f"{len(each)} bytes cannot be added to {len(first)}")
+                take(sums, np.frombuffer(each, dtype=_HALF), out=sums)
+        rows = sums.reshape(-1, self.bits // _HALF_BITS)
+        for at in range(1, rows.shape[1]):
+            rows[:, at] += rows[:, at - 1] >> _HALF_BITS
+        return rows.astype(_HALF).tobytes()
 
     def decode(self, sums: bytes) -> Matrix:
         """The nearest doubles, flat; infinite where a sum is beyond them."""

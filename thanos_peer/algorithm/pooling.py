@@ -208,8 +208,7 @@ def pool_step(method: Pooled, place: Place, r: int, state: PoolState, blocks: Se
     said = dict(zip(place.heard, blocks, strict=True))
     partial, word, root = state.partial, state.word, state.root
     if r == place.height - place.depth - 1:
-        for child in place.children:
-            partial = method.format.add(partial, said[child].numbers)
+        partial = method.format.total(partial, [said[child].numbers for child in place.children])
     if place.depth == 0 and r == max(place.height - 1, 0):
         root, word = decide(method, root, partial)
     if place.depth > 0 and r == place.height + place.depth - 1:

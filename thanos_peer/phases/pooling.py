@@ -267,9 +267,8 @@ def run_sums(phases: Sequence[Pooling], found: Found) -> Found:
     root = next(phase for phase in phases if phase.place.depth == 0)
     method, state, word, sums = root.method, root.method.begin(), None, 0
     while word is None or (not method.is_last(word) and sums * root.place.rounds < root.most):
-        partial = phases[0].own(word)
-        for phase in phases[1:]:
-            partial = method.format.add(partial, phase.own(word))
+        first, *others = (phase.own(word) for phase in phases)
+        partial = method.format.total(first, others)
         state, word = root.decide(sums * root.place.rounds, state, partial)
         sums += 1
     return root.concluded(found, sums * root.place.rounds, word)

@@ -219,9 +219,8 @@ class _PoolingRun:
         self.r += 1
         if self.r % self._root.place.rounds:
             return
-        method, partial = self._root.method, self._own[0]
-        for own in self._own[1:]:
-            partial = method.format.add(partial, own)
+        first, *others = self._own
+        partial = self._root.method.format.total(first, others)
         self._state, self._word = self._root.decide(self.r - 1, self._state, partial)
         if not self.is_over:
             self._own = [phase.own(self._word) for phase in self._phases]
