@@ -39,7 +39,7 @@ figures: $(VENV)/.dev ## the paper's two figures, into runs/paper
 # What the image's Python needs, whatever Python and system this is.
 ARCHITECTURE := $(subst arm64,aarch64,$(shell uname -m))
 FOR_IMAGE := --python-version 3.11 --implementation cp --only-binary :all: \
-	$(foreach glibc,2_28 2_27 2_24 2_17,--platform manylinux_$(glibc)_$(ARCHITECTURE)) \
+	$(foreach glibc,2_34 2_28 2_27 2_24 2_17,--platform manylinux_$(glibc)_$(ARCHITECTURE)) \
 	--platform manylinux2014_$(ARCHITECTURE)
 
 # EXTRAS=parquet for an image that reads Parquet files.

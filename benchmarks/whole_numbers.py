@@ -34,7 +34,7 @@ def main(sizes: tuple[int, ...]) -> None:
     for n in sizes or (100, 500, 2000):
         values = np.random.default_rng(n).standard_normal(n * (n + 1) // 2)
         raw = form.encode(values, 8)
-        taken = seconds(form.encode, values, 8), seconds(form.add, raw, raw), seconds(form.decode, raw)
+        taken = seconds(form.encode, values, 8), seconds(form.total, raw, [raw]), seconds(form.decode, raw)
         click.echo(f"| {n} | {len(values)} | " + " | ".join(f"{each:.4f}" for each in taken) + " |")
 
 

@@ -37,10 +37,18 @@ def make_instance(
     return build(make_topology(raw, family=family, d=d, file=file, **overrides))
 
 
+def with_keys(raw: dict) -> dict:
+    """The same with a key for every peer, which is enough for runs without sockets."""
+    peers = [peer | {"public_key": f"{number:040d}"} for number, peer in enumerate(raw["peers"])]
+    return {key: each for key, each in raw.items() if key != "unencrypted"} | {"peers": peers}
+
+
 def found_bits(found: Found) -> dict:
-    """What an agent has found, by name, as something to compare to the last bit."""
+    """What an agent has found, by name, as something to compare to the last bit; its secrets are its own."""
     known = {
-        field.name: getattr(found, field.name) for field in fields(Found) if field.name not in ("over", "final")
+        field.name: getattr(found, field.name)
+        for field in fields(Found)
+        if field.name not in ("over", "secrets", "final")
     }
     last = {f"final.{name}": array for name, array in (found.final or {}).items()}
     return {"over": found.over} | {name: np.asarray(each).tobytes() for name, each in (known | last).items()}

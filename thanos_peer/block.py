@@ -24,12 +24,12 @@ class StopWord(NamedTuple):
 
 
 # Kinds of numbers that a block may carry, besides whole numbers to be summed.
-PAIR, WORD, NOTHING = "pair", "word", "none"
+PAIR, WORD, KEY, NOTHING = "pair", "word", "key", "none"
 
 
 def bytes_each(kind: str) -> int:
     """Bytes of one number of this kind, or of the same entry of both matrices, as long as it is here."""
-    known = {PAIR: 16, WORD: 8, NOTHING: 0}
+    known = {PAIR: 16, WORD: 8, KEY: 1, NOTHING: 0}
     return known[kind] if kind in known else int(kind.removeprefix("int")) // 8
 
 
@@ -48,7 +48,7 @@ class Block(NamedTuple):
         fallback: The earliest round from which it may have to start again; what it says of that is no part of
             the round, and may differ when the block is said again.
         kind: PAIR; or a format of whole numbers on their way up the tree; or WORD, float64 numbers on their way
-            down; or NOTHING.
+            down; or KEY, the bytes of a public key; or NOTHING.
         to: The neighbors that the numbers are for, the others get none; None for all.
     """
 

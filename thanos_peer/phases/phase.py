@@ -1,7 +1,7 @@
 """What a phase is, what it finds, and the plan of all phases of an agent."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from thanos_peer.block import AgentId, Block, Matrix, bytes_each
 
 if TYPE_CHECKING:
+    from thanos_peer.phases.masking import Masking
     from thanos_peer.phases.mixing import Mixing
     from thanos_peer.phases.pooling import Pooling
 
@@ -35,6 +36,8 @@ class Found:
 
     Attributes:
         over: The phases that are over.
+        secrets: What it shares with each of its neighbors in this epoch, in order of id; their masks follow from
+            it. It goes into checkpoints and nowhere else.
         count: How many samples there are at all agents together.
         mean: Of all samples, (n,).
         variance: Of each feature about it, (n,).
@@ -58,6 +61,7 @@ class Found:
     """
 
     over: tuple[PhaseEnd, ...] = ()
+    secrets: bytes | None = field(default=None, repr=False)
     count: Matrix | None = None
     mean: Matrix | None = None
     variance: Matrix | None = None
@@ -104,6 +108,9 @@ class Together(Protocol[Outcome_co]):
 
     def summing(self, phases: "Sequence[Pooling]") -> Outcome_co:
         """With one in which they sum."""
+
+    def masking(self, phases: "Sequence[Masking]") -> Outcome_co:
+        """With one in which they agree on masks."""
 
 
 class Phase(Protocol):

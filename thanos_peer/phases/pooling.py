@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from thanos_peer.algorithm.fixed_point import OutOfRangeError
+from thanos_peer.algorithm.masks import SECRET_BYTES, Masks
 from thanos_peer.algorithm.pooling import Layout, Place, Pooled, PoolState, WrongSumError, decide, pool_step
 from thanos_peer.block import NOTHING, WORD, AgentId, Block, Matrix, bytes_each
 from thanos_peer.errors import DataFileError, RemoteProtocolError
@@ -68,7 +69,9 @@ class Pooling:
             tuple(sorted((*graph.neighbors[agent], agent))),
         )
         self.most = most * self.place.rounds
+        self._neighbors = graph.neighbors[agent]
         self._found, self._began = Found(), 0
+        self._masks = Masks(agent, {}, name)
         self.method: Pooled
 
     @property
@@ -98,17 +101,24 @@ class Pooling:
         return (self.d - 1) * self.layout.payload(rounds // self.place.rounds)
 
     def enter(self, found: Found, began: int) -> None:
-        """Make what is summed."""
+        """Make what is summed, and the masks if there are any."""
         self._found, self._began = found, began
+        shared = found.secrets or b""
+        each = (shared[at : at + SECRET_BYTES] for at in range(0, len(shared), SECRET_BYTES))
+        self._masks = Masks(self.place.agent, dict(zip(self._neighbors, each, strict=False)), self.name)
         self.method = self.prepare(found)
 
     def start(self) -> PoolState:
         """This agent's own numbers."""
-        return PoolState(self.own(None), None, self.method.begin() if self.place.depth == 0 else None)
+        return PoolState(self.said(0, None), None, self.method.begin() if self.place.depth == 0 else None)
 
     def restart(self, X: Matrix) -> PoolState:  # noqa: ARG002 - see `can_restart`
         """From the beginning."""
         return self.start()
+
+    def said(self, number: int, word: Matrix | None) -> bytes:
+        """Its numbers for one sum, counted from 0, as it may show them: masked if there are masks."""
+        return self._masks.hide(self.method.format, self.own(word), number)
 
     def own(self, word: Matrix | None) -> bytes:
         """Its numbers for the next sum.
@@ -154,7 +164,7 @@ class Pooling:
             self._check_word(r, state.word)
         if at + 1 == place.rounds:
             is_over = r + 1 >= self.last(r + 1, state)
-            own = state.partial if is_over else self.own(state.word)
+            own = state.partial if is_over else self.said((r + 1) // place.rounds, state.word)
             state = PoolState(own, state.word, state.root, told=state.word)
         return state, False
 

@@ -13,7 +13,7 @@ from thanos_peer.algorithm.regularizers import Regularizer, Zero
 from thanos_peer.algorithm.ritz import leading_of
 from thanos_peer.algorithm.traits import Traits
 from thanos_peer.block import AgentId, Matrix
-from thanos_peer.phases import Found, Mixing, Phase, Plan, Pooling, run_sums
+from thanos_peer.phases import Found, Masking, Mixing, Phase, Plan, Pooling, run_sums
 from thanos_peer.preparation.own import Own
 from thanos_peer.preparation.scaling import Scaling
 from thanos_peer.preparation.start import Start
@@ -65,6 +65,9 @@ class Share:
             before += Start(self.own).phases()
         if self._method.mixes and (preparation := MIXING[self._topology.method].preparation) is not None:
             before.append(self._agreement_phase(preparation))
+        # What a method that mixes from the first round on sends tells more than its later sums.
+        if self._topology.masks_sums and (before or not self._method.mixes):
+            before.insert(0, Masking(agent=self.own.agent, graph=self._topology.graph))
         return Plan((*before, self._main_phase(), *Verdict(self.own).phases()), len(before))
 
     @property
@@ -210,6 +213,10 @@ class _Pooled:
     def summing(self, phases: Sequence[Pooling]) -> Found:
         """The sums themselves."""
         return run_sums(phases, self._found)
+
+    def masking(self, phases: Sequence[Masking]) -> Found:
+        """Nothing: masks do not change a sum."""
+        return phases[0].concluded(self._found)
 
     def mixing(self, phases: Sequence[Mixing]) -> Found:  # noqa: ARG002
         """What its rounds come near to."""

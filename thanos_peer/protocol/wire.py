@@ -23,7 +23,7 @@ import numpy as np
 from thanos_peer.block import FLOAT64, PAIR, WORD, AgentId, Block, StopWord, bytes_each
 from thanos_peer.errors import RemoteProtocolError
 
-VERSION: Final = 2
+VERSION: Final = 3
 HELLO, BLOCK, BYE = 1, 2, 3
 # The reason in the Bye of a peer that has its result.
 DONE = "done"

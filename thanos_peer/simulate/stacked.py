@@ -7,6 +7,7 @@ once, and adds for each agent in increasing order of neighbor, as `algorithm.mix
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.stiefel import norm
 from thanos_peer.block import Matrix, StopWord
 from thanos_peer.convergence import Convergence, of_findings, starts_of
-from thanos_peer.phases import Found, Mixing, Phase, PhaseEnd, Pooling, named_arrays
+from thanos_peer.phases import Found, Masking, Mixing, Phase, PhaseEnd, Pooling, named_arrays
 from thanos_peer.problem import Instance
 from thanos_peer.protocol.stop import next_word
 from thanos_peer.topology import Topology
@@ -27,7 +28,7 @@ from thanos_peer.topology.graph import Graph
 
 SILENT = StopWord()
 # The round, X and sparse X, and the arrays by name.
-_Answers: TypeAlias = tuple[int, tuple[Matrix, Matrix], dict[str, Matrix]]
+_Answers: TypeAlias = tuple[int, tuple[Matrix, Matrix], Mapping[str, Matrix]]
 
 
 @dataclass(frozen=True)
@@ -237,6 +238,36 @@ class _PoolingRun:
         return [replace(each, **changed) for each in found]
 
 
+class _MaskingRun:
+    """A phase in which all agents agree on masks: nobody is there to hide numbers from, so a round passes."""
+
+    arrays: Mapping[str, Matrix] = MappingProxyType({})
+
+    def __init__(self) -> None:
+        self.r = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the round has passed."""
+        return self.r > 0
+
+    @property
+    def answers(self) -> tuple[Matrix, Matrix]:
+        """It is no main phase."""
+        raise NotImplementedError
+
+    def advance(self) -> None:
+        """One round of all agents."""
+        self.r += 1
+
+    def conclude(self, phases: Sequence[Masking], found: Sequence[Found]) -> list[Found]:
+        """It is over."""
+        return [phase.concluded(each) for phase, each in zip(phases, found, strict=True)]
+
+
+_Run: TypeAlias = _MixingRun | _PoolingRun | _MaskingRun
+
+
 class _Runs(NamedTuple):
     """A phase of all agents at once, by its kind."""
 
@@ -244,13 +275,17 @@ class _Runs(NamedTuple):
     found: Sequence[Found]
     began: int
 
-    def mixing(self, phases: Sequence[Mixing]) -> "_MixingRun | _PoolingRun":
+    def mixing(self, phases: Sequence[Mixing]) -> _Run:
         """Round after round."""
         return _MixingRun(self.topology, phases, self.found, self.began)
 
-    def summing(self, phases: Sequence[Pooling]) -> "_MixingRun | _PoolingRun":
+    def summing(self, phases: Sequence[Pooling]) -> _Run:
         """Sum after sum."""
         return _PoolingRun(phases, self.found)
+
+    def masking(self, phases: Sequence[Masking]) -> _Run:  # noqa: ARG002
+        """One round."""
+        return _MaskingRun()
 
 
 class StackedNetwork:
@@ -268,7 +303,7 @@ class StackedNetwork:
         self._run = self._enter(0)
         self._settle()
 
-    def _enter(self, index: int) -> "_MixingRun | _PoolingRun":
+    def _enter(self, index: int) -> _Run:
         phases = self._phases[index]
         first: Phase = phases[0]
         return first.together(phases, _Runs(self._topology, self._found, self._began))

@@ -19,9 +19,11 @@ import numpy as np
 from pydantic import ConfigDict, FiniteFloat, TypeAdapter, ValidationError
 
 from thanos_peer.agent import Memory, calm_size
+from thanos_peer.algorithm.masks import SECRET_BYTES
 from thanos_peer.block import AgentId, Block, Matrix, StopWord, bytes_each
 from thanos_peer.json_files import Count
 from thanos_peer.phases import Arrays, Found, PhaseEnd, Plan
+from thanos_peer.phases.masking import NAME as MASKS
 from thanos_peer.preparation import outline
 from thanos_peer.topology import Topology
 
@@ -149,14 +151,14 @@ def _array(name: str, shape: tuple[int, ...], raw: bytes) -> Matrix:
 def _packed_found(found: Found) -> list[Any]:
     named = {field.name: getattr(found, field.name) for field in fields(found)}
     over, final = named.pop("over"), named.pop("final")
-    known = {name: np.asarray(each) for name, each in named.items() if each is not None}
-    return [over, None if final is None else _packed(dict(final)), _packed(dict(known))]
+    known = {name: each for name, each in named.items() if each is not None}
+    return [over, None if final is None else _packed(dict(final)), _packed(known)]
 
 
 def _unpacked_found(packed: Any) -> Found:
     over, final, arrays = packed
     known: dict[str, Any] = dict(_unpacked(arrays))
-    if any(isinstance(each, bytes) for each in known.values()):
+    if any(isinstance(each, bytes) is not (name == "secrets") for name, each in known.items()):
         raise MalformedError("found holds bytes, where arrays belong")
     _check_names(known, Found, {field.name for field in fields(Found)})
     if final is not None:
@@ -284,9 +286,16 @@ def _has_found_shapes(memory: Memory, peer: _Peer) -> bool:
         **dict.fromkeys(("values", "explained"), (p,)),
         **dict.fromkeys(("start", "X", "sparse", "common"), (n, p)),
     }
-    others = {field.name for field in fields(Found)} - {*shapes, "over", "final", "agreed"}
+    others = {field.name for field in fields(Found)} - {*shapes, "over", "final", "agreed", "secrets"}
     found = {name: getattr(memory.found, name) for name in (*shapes, *others)}
     return all(each is None or np.shape(each) == shapes.get(name, ()) for name, each in found.items())
+
+
+def _has_own_secrets(memory: Memory, peer: _Peer) -> bool:
+    """One for each neighbor, once they have agreed on them."""
+    is_agreed = memory.found.end_of(MASKS) is not None
+    expected = len(peer.neighbors) * SECRET_BYTES if is_agreed else None
+    return expected == (None if memory.found.secrets is None else len(memory.found.secrets))
 
 
 def _has_own_stop(memory: Memory, peer: _Peer) -> bool:
@@ -305,5 +314,5 @@ RULES: Final[dict[str, Callable[[Memory, _Peer], bool]]] = {
     "done": lambda memory, peer: memory.done <= peer.neighbors,
     "calm": lambda memory, peer: len(memory.calm) in (0, calm_size(peer.topology.graph.diameter)),
     "births": lambda memory, peer: peer.neighbors >= set(memory.births),
-    "found": _has_found_shapes,
+    "found": lambda memory, peer: _has_found_shapes(memory, peer) and _has_own_secrets(memory, peer),
 }

@@ -67,6 +67,13 @@ def key_mistakes(peers: Sequence[Values], unencrypted: str | None) -> Iterator[M
         yield Mistake("unencrypted", "leave it out: with keys every link is encrypted", unencrypted)
 
 
+def mask_mistakes(algorithm: Values, peers: Sequence[Values]) -> Iterator[Mistake]:
+    """Masks that a listener cannot work out need links that nobody listens to."""
+    if algorithm.get("masks") and any(peer.get("public_key", "unsound") is None for peer in peers):
+        allowed = "needs keys: without them everyone can read what masks are made of; see `thanos-peer keys`"
+        yield Mistake("algorithm.masks", allowed, value=True)
+
+
 def edge_mistakes(d: int, edges: Sequence[Sequence[int] | None]) -> Iterator[Mistake]:
     """Edges join two different known peers, each pair once, and the whole graph hangs together.
 

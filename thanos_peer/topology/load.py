@@ -196,6 +196,7 @@ def _cross_mistakes(parts: _SoundParts) -> Iterator[Mistake]:
     yield from checks.own_code_mistakes(problem, algorithm, parts.given("algorithm"))
     yield from checks.peer_mistakes(peers)
     yield from checks.key_mistakes(peers, parts.section().get("unencrypted"))
+    yield from checks.mask_mistakes(algorithm, peers)
     edges = parts.entries("edges")
     if peers and edges is not None:
         yield from _graph_mistakes(parts, len(peers), edges)

@@ -86,6 +86,12 @@ class Topology:
         """Whether links are encrypted and authenticated: every peer has a public key, or none has."""
         return self.peers[0].public_key is not None
 
+    @property
+    def masks_sums(self) -> bool:
+        """Whether neighbors agree on masks for what they sum: where there are keys, unless the file says no."""
+        wanted = self.algorithm.masks
+        return self.d > 1 and (self.has_keys if wanted is None else wanted)
+
     @cached_property
     def graph(self) -> Graph:
         """The graph and its weights."""
@@ -146,7 +152,7 @@ class Topology:
             "tree": self.graph.tree.parents,
             "problem": self.problem.model_dump(exclude={"mu", *self.problem.left_out()})
             | {"mu": self.problem.mu or 0.0},
-            "algorithm": self.algorithm.model_dump(exclude={"preset": True, "start": {"path"}})
+            "algorithm": self.algorithm.model_dump(exclude={"preset": True, "masks": True, "start": {"path"}})
             | {"method": self.method, "tolerance": self.tolerance, "max_rounds": self.max_rounds},
         }
         # The digest has the numbers, which are the same wherever each host keeps them.
@@ -154,5 +160,8 @@ class Topology:
             with (self.directory / self.algorithm.start.path).open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
             meaning["algorithm"]["start"] = {"kind": "file", "sha256": found}
+        # Only with keys does it say something that the keys do not.
+        if self.has_keys and self.algorithm.masks is False:
+            meaning["algorithm"]["masks"] = False
         text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()

@@ -259,6 +259,7 @@ class Algorithm(Section):
     tolerance: Annotated[float, Field(ge=0)] | None = None
     restarts: Annotated[int, Field(ge=1, le=1000)] = 1
     mixings: Annotated[int, Field(ge=1, le=10_000)] = 1
+    masks: bool | None = None
     exchange: Literal["float64", "float32"] = "float64"
     start: Annotated[
         SvdStart | RandomStart | FileStart | DestinyStart | LeadingStart, Field(discriminator="kind")
