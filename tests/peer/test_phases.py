@@ -16,6 +16,7 @@ from processes import (
     ended_afterwards,
     environment_with,
     exact,
+    give_keys,
     own_name,
     said,
     simulated,
@@ -31,6 +32,7 @@ from thanos_peer.peer.status import ask, local_address
 from thanos_peer.preparation import outline
 from thanos_peer.problem import build
 from thanos_peer.simulate import AgentNetwork
+from thanos_peer.storage.checkpoint import CheckpointStore
 from thanos_peer.storage.outcome import load_outcome
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.trajectory import TrajectoryReader
@@ -216,6 +218,29 @@ def test_after_a_power_cut_in_the_middle_of_preparing_all_go_on_with_the_same_bi
     assert_same_bits(out, topology)
 
 
+def test_a_peer_killed_while_masks_are_agreed_on_says_the_same_key_again_and_all_have_the_same_bits(tmp_path):
+    topology, out = give_keys(files_topology(tmp_path, method="gram")), tmp_path / "run"
+    processes = {i: start_peer(topology, i, out) for i in (0, 1, 3)}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(ended_afterwards(*processes.values()))
+        for i in (1, 3):
+            wait_until(lambda i=i: "phase masks begins" in said(out, i) or None, f"peer {i} agrees on masks")
+        keys = []
+        for _ in range(2):
+            processes[1].kill()
+            processes[1].wait()
+            with CheckpointStore(tmp_path / "run.state", topology, 1, is_flushed=False) as store:
+                keys.append(store.load().arrays["secret"])
+            processes[1] = start_peer(topology, 1, out)
+            stack.enter_context(ended_afterwards(processes[1]))
+            wait_until(lambda: said(out, 1).count("going on from round 0") == len(keys) or None, "it goes on")
+        assert keys[0] == keys[1]
+        processes[2] = start_peer(topology, 2, out)
+        stack.enter_context(ended_afterwards(processes[2]))
+        end_all([processes[i] for i in range(D)], out)
+    assert_same_bits(out, topology)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_peer_stopped_before_there_is_a_result_says_so_and_goes_on_later(tmp_path, number):
     topology, out = files_topology(tmp_path), tmp_path / "run"
@@ -240,14 +265,14 @@ def test_a_peer_stopped_before_there_is_a_result_says_so_and_goes_on_later(tmp_p
 def test_the_result_says_what_the_network_has_found_and_keeps_every_round_once(tmp_path):
     # The start is cut short, so that what is divided by is not the 2-norm.
     start = {"kind": "destiny", "seed": 1, "max_rounds": 5}
-    topology, out = files_topology(tmp_path, max_rounds=40, start=start), tmp_path / "run"
+    topology, out = give_keys(files_topology(tmp_path, max_rounds=40, start=start)), tmp_path / "run"
     call("run", topology.file, "--out", out, "--every", 10, "--quiet", "--give-up-after", 60, "--reference")
     assert_same_bits(out, topology)
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     rounds = summary["rounds_by_phase"]
     summing = topology.graph.tree.rounds
     assert summing == 4
-    others = {"subspace": rounds["subspace"], "rotation": 2 * summing, "thanos": 40}
+    others = {"masks": 1, "subspace": rounds["subspace"], "rotation": 2 * summing, "thanos": 40}
     assert rounds == dict.fromkeys(PHASES, summing) | others
     assert rounds["subspace"] == 5
     assert summary["phases_cut_short"] == ["subspace"]
@@ -255,7 +280,9 @@ def test_the_result_says_what_the_network_has_found_and_keeps_every_round_once(t
     assert summary["messages"] == sum(rounds.values()) * topology.messages_per_round
     phases = outline(topology).phases
     assert summary["payload_bytes"] == sum(phase.payload(rounds[phase.name]) for phase in phases)
-    assert f"rounds by phase     mean {summing}, spread {summing}, " in (out / "summary.txt").read_text("utf-8")
+    assert f"rounds by phase     masks 1, mean {summing}, spread {summing}, " in (out / "summary.txt").read_text(
+        "utf-8"
+    )
     call("simulate", topology.file, "--out", tmp_path / "one", "--quiet", "--every", 10, "--reference")
     one = json.loads((tmp_path / "one" / "summary.json").read_text(encoding="utf-8"))
     assert one == summary | {"seconds": one["seconds"]}
