@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from thanos_peer.algorithm.methods import AUTO, GENERAL, METHODS, PRESETS, SETTINGS, traits_of
+from thanos_peer.algorithm.methods import AUTO, GENERAL, METHODS, PRESETS, SETTINGS, UNNAMED, traits_of
 from thanos_peer.algorithm.regularizers import is_smooth
 from thanos_peer.block import AgentId
 from thanos_peer.errors import Mistake
@@ -183,6 +183,12 @@ def method_mistakes(problem: Values, algorithm: Values, given: Collection[str]) 
     """Some methods are for smooth problems; some need to know how to smooth; some starts need the data."""
     regularizer, method = problem.get("regularizer", "none"), algorithm.get("method", AUTO)
     known, preset = traits_of(method), algorithm.get("preset")
+    if _kind(problem.get("data")) == "files" and "method" not in given and "method" in algorithm:
+        allowed = (
+            f'is missing: with data files say "{AUTO}", by which peers learn sums alone, or name another one: of '
+            f'"{UNNAMED}" and all that mix, every neighbor can work out the second moments of a peer\'s samples'
+        )
+        yield Mistake("algorithm.method", allowed, has_value=False)
     if known.is_for_smooth and not is_smooth(regularizer):
         allowed = f'must be another with regularizer = "{regularizer}": {method} is for problems without'
         yield Mistake("algorithm.method", allowed, method)

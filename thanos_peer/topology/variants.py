@@ -39,9 +39,10 @@ def settings_of(method: str) -> dict[str, Any]:
 def set_method(raw: MutableMapping[str, Any], method: str) -> None:
     """Have a file name another method; the rest of its algorithm stays. Methods by sums share their settings."""
     algorithm = raw.get("algorithm")
-    if not isinstance(algorithm, MutableMapping) or (named := algorithm.get("method", UNNAMED)) == method:
+    if not isinstance(algorithm, MutableMapping):
         return
-    if not _share_settings(named, method):
+    named = algorithm.get("method", UNNAMED)
+    if named != method and not _share_settings(named, method):
         for key in OF_ONE_METHOD:
             algorithm.pop(key, None)
         algorithm.update(settings_of(method))
