@@ -5,6 +5,7 @@
     |   +-- TopologyError           3   the topology file, with all its mistakes
     |   +-- DataFileError           3   a data file that it names
     |   +-- OwnCodeError            3   an objective or regularizer of the user's own
+    |   +-- PolicyError             3   a run that breaks a rule of this site
     +-- DivergenceError             4   a step left the numbers
     +-- ProtocolError               5   peers that cannot work together
     |   +-- LocalProtocolError          our own code broke a rule of the round
@@ -110,6 +111,14 @@ class OwnCodeError(ConfigError):
     """Code that a topology names: it is not allowed, or it cannot be used, or it has failed."""
 
     in_short = "its own objective or regularizer failed"
+
+
+class PolicyError(ConfigError):
+    """A run that breaks rules which a site has set for itself; nothing was sent."""
+
+    def __init__(self, policy: str, topology: str, agent: int, faults: Sequence[str]) -> None:
+        broken = faults[0] if len(faults) == 1 else "\n  ".join([f"{len(faults)} rules are broken", *faults])
+        super().__init__(f"{policy} does not let peer {agent} take part in {topology}: {broken}")
 
 
 class DivergenceError(ThanosPeerError):

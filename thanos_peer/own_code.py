@@ -42,10 +42,11 @@ class OwnObjective:
 
     Attributes:
         digest: Of the samples.
+        count: How many these are.
     """
 
     def __init__(self, topology: Topology, samples: Matrix) -> None:
-        self.digest = samples_digest(samples)
+        self.digest, self.count = samples_digest(samples), len(samples)
         problem = topology.problem
         assert problem.objective is not None, "asked for where there is one"  # noqa: S101
         self._code = _Code(topology, "problem.objective", problem.objective)

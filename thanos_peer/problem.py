@@ -26,8 +26,16 @@ from thanos_peer.topology.data import moments_of, samples_of
 
 
 def share_of(topology: Topology, agent: AgentId) -> Share:
-    """What one agent brings; of the data files only its own is read."""
-    return Share(topology, agent, _data_of(topology, [agent])[0])
+    """What one agent brings; of the data files only its own is read.
+
+    Raises:
+        DataFileError: It cannot be used, or has another number of samples than the topology file says.
+    """
+    share = Share(topology, agent, _data_of(topology, [agent])[0])
+    if (said := topology.peers[agent].samples) not in (None, share.count):
+        where = f"{topology.data_file(agent)} of peer {agent}"
+        raise DataFileError(f"{where} has {share.count} samples; the topology file says samples = {said} of it")
+    return share
 
 
 def _data_of(topology: Topology, agents: Sequence[AgentId]) -> list[Moments | Objective]:

@@ -12,6 +12,7 @@ from thanos_peer import __version__
 from thanos_peer.cli.chaos import chaos_command
 from thanos_peer.cli.compare import compare_command
 from thanos_peer.cli.compose import compose_command
+from thanos_peer.cli.disclose import disclose_command
 from thanos_peer.cli.features import features_command
 from thanos_peer.cli.fork_server import fork_server_command
 from thanos_peer.cli.hosts import hosts_command
@@ -105,6 +106,7 @@ for command in (
     fork_server_command,
     status_command,
     features_command,
+    disclose_command,
     hosts_command,
     compose_command,
     kubernetes_command,

@@ -19,6 +19,7 @@ from thanos_peer.peer.logs import LOG_LEVELS, set_up_logging
 from thanos_peer.peer.signals import Signals
 from thanos_peer.protocol.waiting import Patience
 from thanos_peer.topology import load
+from thanos_peer.topology.policy import read_policy
 from thanos_peer.topology.sections import check_address
 
 log = logging.getLogger("thanos_peer")
@@ -150,6 +151,13 @@ LET_PEERS_RUN = click.option(
     show_envvar=True,
     help="Directory of the checkpoints that a restart goes on from.  [default: OUT.state]",
 )
+@click.option(
+    "--policy",
+    type=PATH,
+    envvar="THANOS_PEER_POLICY",
+    show_envvar=True,
+    help="A file with rules of this site; a run that breaks one never hears of it.  [default: no rules]",
+)
 @SURVIVE
 @ALLOW_CODE
 @click.option(
@@ -179,6 +187,7 @@ def start_command(
     give_up_after: float | None,
     farewell: float | None,
     state: Path | None,
+    policy: Path | None,
     survive: str,
     allowed_code: tuple[str, ...],
     fresh: bool,
@@ -217,6 +226,7 @@ def start_command(
         is_fresh=fresh,
         restarts_tracking=restart_tracking,
         ends_with_stdin=end_with_stdin,
+        policy=None if policy is None else read_policy(policy),
     )
     signals = Signals()
     code = run_peer(topology, agent, options, signals)

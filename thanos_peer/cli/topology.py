@@ -11,6 +11,7 @@ from thanos_peer.algorithm.regularizers import REGULARIZERS
 from thanos_peer.cli.ids import check_id
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
+from thanos_peer.disclosure import exposure_facts
 from thanos_peer.errors import ConfigError, TopologyError
 from thanos_peer.phases import Phase
 from thanos_peer.plots import draw_topology
@@ -215,6 +216,7 @@ def facts(topology: Topology) -> dict[str, str]:
         "algorithm": f"{topology.method}{preset}, at most {plan.most} rounds, tolerance {topology.tolerance:g}",
         **_precision(topology),
         "phases": ", ".join(map(_rounds_of, plan.phases)),
+        **exposure_facts(topology),
         **predictions(topology),
     }
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from thanos_peer import disclosure
 from thanos_peer.agent import Agent, Memory
 from thanos_peer.block import AgentId
 from thanos_peer.errors import (
@@ -30,6 +31,7 @@ from thanos_peer.peer.scheduling import prefer_long_turns
 from thanos_peer.peer.signals import Signals
 from thanos_peer.peer.status import StatusServer, local_address
 from thanos_peer.phases import WrongStateError
+from thanos_peer.preparation import outline
 from thanos_peer.problem import share_of
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.waiting import Patience
@@ -40,6 +42,7 @@ from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.trajectory import TrajectoryWriter
 from thanos_peer.topology import Topology
 from thanos_peer.topology.data import features_of
+from thanos_peer.topology.policy import SitePolicy
 from thanos_peer.transport.authenticator import allow_many_files
 from thanos_peer.transport.keys import Credentials, check_in_the_clear, credentials_of
 
@@ -62,6 +65,7 @@ class PeerOptions:
         is_fresh: Whether to begin anew, whatever checkpoints there are.
         restarts_tracking: Whether to have the network start its tracking again if this peer's state is lost.
         ends_with_stdin: Stop when standard input is closed: how a launcher takes its peers with it.
+        policy: The rules of this site; None for none.
     """
 
     out: Path
@@ -75,6 +79,7 @@ class PeerOptions:
     is_fresh: bool = False
     restarts_tracking: bool = False
     ends_with_stdin: bool = False
+    policy: SitePolicy | None = None
 
 
 def run_peer(topology: Topology, agent_id: AgentId, options: PeerOptions, signals: Signals) -> int:
@@ -89,6 +94,7 @@ def run_peer(topology: Topology, agent_id: AgentId, options: PeerOptions, signal
     Returns:
         0, or 128 plus the number of the signal that stopped it before its last round.
     """
+    _check_policy(topology, agent_id, options.policy)
     bind = options.bind or topology.peers[agent_id].bind or topology.peers[agent_id].address
     check_in_the_clear(topology, agent_id, bind, options.status)
     credentials = credentials_of(topology, agent_id, options.secret)
@@ -105,6 +111,14 @@ def run_peer(topology: Topology, agent_id: AgentId, options: PeerOptions, signal
     with contextlib.ExitStack() as stack:
         life = _Life(topology, agent_id, replace(options, bind=bind), credentials, files, signals)
         return life.begin(directory, stack)
+
+
+def _check_policy(
+    topology: Topology, agent: AgentId, policy: SitePolicy | None, samples: int | None = None
+) -> None:
+    """Refuse a run that breaks the rules of this site."""
+    if policy is not None:
+        policy.check(topology, agent, mixing=outline(topology).mixing, samples=samples)
 
 
 @dataclass(frozen=True)
@@ -228,12 +242,9 @@ class _Life:
     def _make_agent(self, memory: Memory | None) -> tuple[Agent, str]:
         """The agent with its data, and what it remembers if that is of the same data; and what names both."""
         share = share_of(self.topology, self.agent)
-        if share.samples_given_away:
-            log.warning(
-                "this peer has %d sample(s) only: the sums that center and scale need tell its neighbors the "
-                "samples themselves; see SECURITY.md",
-                share.samples_given_away,
-            )
+        _check_policy(self.topology, self.agent, self.options.policy, share.count)
+        for sentence in disclosure.warnings(self.topology, self.agent, share.count):
+            log.warning("%s; see `thanos-peer disclose`", sentence)
         if self.store is not None:
             is_made_up = self.topology.problem.data.kind == "synthetic"
             self.store.tie_to(share.samples, None if is_made_up else self.topology.data_file(self.agent))
@@ -258,7 +269,9 @@ class _Life:
     def _take_part(self, peer: Peer, features: tuple[str, ...] | None, *, is_first: bool) -> int:
         """Run the peer to its end, and write its results whatever the end."""
         agent, files, store, signals = peer.agent, self.files, self.store, self.signals
-        write = OutcomeWriter(self.topology, peer, files, features).write
+        policy = self.options.policy
+        agreed = {} if policy is None else policy.rules.asked
+        write = OutcomeWriter(self.topology, peer, files, features, agreed).write
         first = agent.k
         try:
             _run_loop(

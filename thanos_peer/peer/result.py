@@ -3,8 +3,9 @@
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from thanos_peer.errors import CheckpointError
 from thanos_peer.loadings.findings import findings_of
@@ -25,10 +26,19 @@ class OutcomeWriter:
         peer: Whose result it is.
         files: Where it goes.
         features: What the rows of X are called.
+        policy: The rules of this site that held.
     """
 
-    def __init__(self, topology: Topology, peer: Peer, files: PeerFiles, features: tuple[str, ...] | None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        peer: Peer,
+        files: PeerFiles,
+        features: tuple[str, ...] | None,
+        policy: Mapping[str, Any],
+    ) -> None:
         self._topology, self._peer, self._files, self._features = topology, peer, files, features
+        self._policy = dict(policy)
         self._began = time.monotonic()
 
     def write(self, ending: str) -> None:
@@ -51,6 +61,7 @@ class OutcomeWriter:
         facts |= {"round": answer.k, "eta": answer.eta, "rounds_by_phase": agent.runner.rounds_by_phase}
         facts |= {"phases_cut_short": list(agent.runner.phases_cut_short)}
         facts |= {name: sum(edge[name] for edge in facts["edges"].values()) for name in TOTALS}
+        facts |= {"policy": self._policy}
         findings = findings_of(self._topology, agent, self._features)
         with _named(files.result):
             files.write(answer.X, answer.arrays.get("D"), answer.sparse, facts, findings)

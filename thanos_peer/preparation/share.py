@@ -23,9 +23,6 @@ from thanos_peer.samples import Moments
 from thanos_peer.topology import Topology
 from thanos_peer.topology.sections import LeadingStart
 
-# So many samples, or fewer, follow from their sum and their sum of squares.
-MOST_GIVEN_AWAY = 2
-
 SCALED = 'problem.data.overall = "auto" for files, or take method = "auto", which cannot diverge'
 SHORTER = f"try a smaller step (algorithm.step), a larger sigma, {SCALED}"
 
@@ -53,10 +50,10 @@ class Share:
         return getattr(self.own.data, "digest", "")
 
     @property
-    def samples_given_away(self) -> int:
-        """How many samples can be computed from what neighbors are told: all of one or two, else none for sure."""
-        count = self.own.data.count if self.own.tells_sums and isinstance(self.own.data, Moments) else 0
-        return count if count <= MOST_GIVEN_AWAY else 0
+    def count(self) -> int | None:
+        """How many samples it has; None where they follow from the topology."""
+        count: int | None = getattr(self.own.data, "count", None)
+        return count
 
     def plan(self) -> Plan:
         """Its phases, in order."""

@@ -51,7 +51,7 @@ def file_mistakes(
             continue
         path = own or directory / str(value)
         try:
-            features = _features_of_sound(path, n)
+            features = _features_of_sound(path, n, peer.get("samples"))
             check_same_features(features, expected, as_in=whose)
         except DataFileError as error:
             key = f"peers[{index}].data" if own is None else "--data"
@@ -61,11 +61,12 @@ def file_mistakes(
             expected, whose = features, f"{path} of peer {agent}"
 
 
-def _features_of_sound(path: Path, n: int) -> tuple[str, ...] | None:
+def _features_of_sound(path: Path, n: int, samples: int | None) -> tuple[str, ...] | None:
     """The names in a file that can be used; it is read to its end, and nothing else is kept of it."""
     with open_table(path, n=n) as table:
-        for _ in table.chunks:
-            pass
+        count = sum(len(chunk) for chunk in table.chunks)
+    if samples not in (None, count):
+        raise DataFileError(f"has {count} samples; samples = {samples} of this peer says another number")
     return table.features
 
 

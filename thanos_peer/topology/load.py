@@ -17,7 +17,7 @@ from thanos_peer.topology.code_names import option_mistakes
 from thanos_peer.topology.data import file_mistakes, read_start
 from thanos_peer.topology.graph import Graph
 from thanos_peer.topology.model import Topology
-from thanos_peer.topology.sections import LARGEST_MATRIX, SECTIONS, UNION_KEYS, UNION_TAGS, TopologyFile
+from thanos_peer.topology.sections import LARGEST_MATRIX, SECTIONS, UNION_KEYS, UNION_TAGS, Sections, TopologyFile
 from thanos_peer.topology.text import read_toml
 from thanos_peer.topology.variants import change_settings, set_method, spell_out
 
@@ -98,14 +98,21 @@ def parse(
     return topology
 
 
-def _translate(detail: ErrorDetails) -> Mistake:
+def as_mistakes(file: Path, error: ValidationError, sections: Sections) -> TopologyError:
+    """What is wrong with a file that some models have refused."""
+    details = error.errors(include_url=False)
+    shown = [_translate(detail, sections) for detail in details[:MOST_SHOWN]]
+    return TopologyError(str(file), shown, more=len(details) - len(shown))
+
+
+def _translate(detail: ErrorDetails, sections: Sections = SECTIONS) -> Mistake:
     """What pydantic found, in our words."""
     kind, loc, message, value = detail["type"], detail["loc"], detail["msg"], detail["input"]
     key = _spell(loc)
     if kind == "missing":
         return Mistake(key, "is missing", has_value=False)
     if kind == "extra_forbidden":
-        return Mistake(key, f"unknown key{_suggest(loc)}", value)
+        return Mistake(key, f"unknown key{_suggest(loc, sections)}", value)
     if kind == "union_tag_not_found":
         return Mistake(f"{key}.{_tag_key(loc)}", "is missing", has_value=False)
     if kind == "union_tag_invalid":
@@ -134,10 +141,10 @@ def _tag_key(loc: tuple[int | str, ...]) -> str:
     return "kind" if loc[-1] in ("data", "start") else "rule"
 
 
-def _suggest(loc: tuple[int | str, ...]) -> str:
+def _suggest(loc: tuple[int | str, ...], sections: Sections) -> str:
     """The known keys at this place, and the one that was probably meant."""
     place = tuple(part for part in loc[:-1] if isinstance(part, str))
-    known = sorted(SECTIONS[place].model_fields)
+    known = sorted(sections[place].model_fields)
     near = difflib.get_close_matches(str(loc[-1]), known, n=1)
     hint = f'; did you mean "{near[0]}"?' if near else ""
     return f"{hint} (known here: {', '.join(known)})"

@@ -163,5 +163,8 @@ class Topology:
         # Only with keys does it say something that the keys do not.
         if self.has_keys and self.algorithm.masks is False:
             meaning["algorithm"]["masks"] = False
+        # What they say of their samples decides whether they take part.
+        if any(peer.samples is not None for peer in self.peers):
+            meaning["samples"] = [peer.samples for peer in self.peers]
         text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()

@@ -5,6 +5,7 @@ What concerns several keys at once (ids, edges, weights, p <= n) is checked in `
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
@@ -115,13 +116,14 @@ FilePath: TypeAlias = Annotated[str, AfterValidator(check_path)]
 
 
 class PeerSection(Section):
-    """One agent: where it listens, by which key it is known, and where its data lies on its own host."""
+    """One agent: where it listens, its key, and where its data lies on its own host; how many samples that has."""
 
     id: Annotated[int, Field(ge=0, lt=2**31)]
     address: Annotated[str, AfterValidator(check_address)]
     bind: Annotated[str, AfterValidator(check_address)] | None = None
     public_key: Annotated[str, AfterValidator(check_key)] | None = None
     data: FilePath | None = None
+    samples: Annotated[int, Field(ge=1, le=LARGEST_SIDE)] | None = None
 
 
 class SyntheticData(Section):
@@ -292,7 +294,8 @@ class TopologyFile(Section):
 
 
 # The model that reads each place of the file.
-SECTIONS: dict[tuple[str, ...], type[Section]] = {
+Sections: TypeAlias = Mapping[tuple[str, ...], type[Section]]
+SECTIONS: Sections = {
     (): TopologyFile,
     ("peers",): PeerSection,
     ("problem",): Problem,
