@@ -84,8 +84,7 @@ def test_masks_are_on_where_there_are_keys_unless_the_file_says_no_and_need_keys
     told["algorithm"] = told["algorithm"] | {"masks": True}
     topologies = [make_topology(raw) for raw in (plain, keyed, told, without)]
     assert [each.masks_sums for each in topologies] == [False, True, True, False]
-    digests = [each.digest for each in topologies]
-    assert digests[0] == digests[1] == digests[2] != digests[3]
+    assert len({each.digest for each in topologies}) == 1  # masks change no number of the result
     plain["algorithm"]["masks"] = True
     with pytest.raises(Exception, match=r"algorithm\.masks = True: needs keys"):
         make_topology(plain)

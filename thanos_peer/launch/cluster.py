@@ -100,7 +100,8 @@ def prepare_peers(
     if not topology.has_keys and makes_keys:
         keys = make_keys(topology)
         write_secrets(directory, keys)
-        topology = with_public_keys(topology, file, public_keys(keys))
+        # What this machine does with a file has as many rounds as the file says, by whatever command.
+        topology = with_public_keys(topology, file, public_keys(keys), masks=False)
     if ports is not None:
         topology = with_ports(topology, file, ports, binds)
     for i in range(topology.d if topology.has_keys else 0):

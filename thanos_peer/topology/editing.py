@@ -75,11 +75,22 @@ def tables_of(document: tomlkit.TOMLDocument) -> list[Any]:
     return list(document["peers"])
 
 
-def with_public_keys(topology: Topology, file: Path, keys: Mapping[AgentId, str]) -> Topology:
-    """The same topology in a file, with these public keys; `file` may be where it was read."""
+def with_public_keys(
+    topology: Topology, file: Path, keys: Mapping[AgentId, str], *, masks: bool | None = None
+) -> Topology:
+    """The same topology in a file, with these public keys; `file` may be where it was read.
+
+    Args:
+        topology: As it was read.
+        file: Where it goes.
+        keys: Of all peers.
+        masks: What the file is to say of masks; None for what it says.
+    """
 
     def put(document: tomlkit.TOMLDocument) -> None:
         document.pop("unencrypted", None)
+        if masks is not None:
+            document["algorithm"]["masks"] = masks
         for peer in tables_of(document):
             body = peer.value.body
             end = max(number for number, (name, _) in enumerate(body, 1) if name is not None)

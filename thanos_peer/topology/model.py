@@ -142,9 +142,9 @@ class Topology:
     def digest(self) -> str:
         """SHA-256 of what decides the numbers: name, weighted graph, problem, algorithm.
 
-        Where a peer lives (address, data path) and its key are not part of it: the same run may move to other
-        hosts and have other keys. Two files that mean the same have the same digest, whatever their order,
-        comments and left-out defaults.
+        Where a peer lives (address, data path), its key, and masks, which change no sum, are not part of it: the
+        same run may move to other hosts and have other keys. Two files that mean the same have the same digest,
+        whatever their order, comments and left-out defaults.
         """
         meaning: dict[str, Any] = {
             "name": self.name,
@@ -160,9 +160,6 @@ class Topology:
             with (self.directory / self.algorithm.start.path).open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
             meaning["algorithm"]["start"] = {"kind": "file", "sha256": found}
-        # Only with keys does it say something that the keys do not.
-        if self.has_keys and self.algorithm.masks is False:
-            meaning["algorithm"]["masks"] = False
         # What they say of their samples decides whether they take part.
         if any(peer.samples is not None for peer in self.peers):
             meaning["samples"] = [peer.samples for peer in self.peers]
