@@ -16,11 +16,11 @@ def bits(each):
 
 
 def bits_of(memory):
-    """All of a memory, in a form that tells one bit from another."""
+    """All of a memory, in a form that tells one bit from another; its blocks have its birth, written once."""
     return (
         (memory.k, bits(memory.arrays)),
         (memory.stop, memory.epoch, memory.done),
-        [(*said._replace(eta=0.0), np.float64(said.eta).tobytes()) for said in memory.said],
+        [(*said._replace(eta=0.0, birth=""), np.float64(said.eta).tobytes()) for said in memory.said],
         dict(memory.fallbacks),
         memory.fallback,
         (memory.phase, memory.began, memory.calm, memory.birth, dict(memory.births)),

@@ -50,8 +50,8 @@ class Memory:
         found: What the phases before have found.
         calm: In which of the latest rounds it said that it is calm, a bit each, the latest last; empty if that is
             not known.
-        birth: A random text that it was begun with.
-        births: Of each neighbor, what names the state and the samples that it has used blocks of.
+        birth: Names its beginning of this epoch.
+        births: Of each neighbor, which of its beginnings of this epoch the blocks are of that it has used.
     """
 
     k: int
@@ -78,16 +78,19 @@ class Agent:
         agent: Its id.
         plan: The phases that it goes through.
         memory: What it remembers of an earlier life; None for a first one.
+        birth: Names the beginning of a first life, as no other one; empty where it need not be known again.
 
     Attributes:
         runner: Takes it through its phases.
         fallback: The round that it would start again from; None if it could not.
         done: The neighbors that have said that they are done.
-        birth: A random text that this agent was begun with; empty where it need not be known again.
-        births: Of each neighbor, what names the state and the samples that it has in this epoch.
+        birth: Names its beginning of this epoch: other lives that begin the same epoch have other names.
+        births: Of each neighbor, which of its beginnings of this epoch may be heard.
     """
 
-    def __init__(self, topology: Topology, agent: AgentId, plan: Plan, memory: Memory | None = None) -> None:
+    def __init__(
+        self, topology: Topology, agent: AgentId, plan: Plan, memory: Memory | None = None, birth: str = ""
+    ) -> None:
         self.id, self._topology, self.runner = agent, topology, PhaseRunner(plan)
         self.neighbors = topology.graph.neighbors[self.id]
         self.blocks_kept, self.forms = plan.blocks_kept, plan.forms
@@ -97,7 +100,7 @@ class Agent:
         self.fallback: int | None = None
         self.done: set[AgentId] = set()
         self._calm = 0
-        self.birth, self.births = "", dict[AgentId, str]()
+        self.birth, self.births = birth, dict[AgentId, str]()
         if memory is None:
             self.runner.begin()
             self._exchange = Exchange(self.id, self.neighbors, self.k, most_said=self._most_said)
@@ -119,7 +122,7 @@ class Agent:
             self.id,
             self.neighbors,
             self.k,
-            said=memory.said,
+            said=(block._replace(birth=self.birth) for block in memory.said),
             fallbacks=memory.fallbacks,
             is_again=True,
             most_said=self._most_said,
@@ -140,7 +143,7 @@ class Agent:
         """What the phases so far have found."""
         return self.runner.found
 
-    def restart_tracking(self, epoch: int, X: Matrix | None = None) -> None:
+    def restart_tracking(self, epoch: int, X: Matrix | None = None, birth: str = "") -> None:
         """Begin again at round 0 of a new epoch, with D = H at its current X, or at another one.
 
         Sound whatever X each agent begins with: the sum of all D is the sum of all H once more. A run that begins
@@ -150,13 +153,14 @@ class Agent:
             epoch: Its number.
             X: The latest that a neighbor has said, for an agent that has lost its own; in a run that goes on after
                 minimising that need not be an X, and is not used.
+            birth: Names this beginning, as no other one.
         """
         answer, is_alone = self.runner.answer(), len(self.runner.phases) == 1
         X = X if X is not None and is_alone else None if answer is None else answer.X
         self.runner.begin()
         if self.minimises_first and X is not None:
             self.runner.state = self.runner.phase.restart(X)
-        self.epoch, self._calm = epoch, 0
+        self.epoch, self.birth, self._calm = epoch, birth, 0
         self.done.clear()
         self.births.clear()
         self.fallback = None if self.fallback is None else 0
@@ -197,7 +201,9 @@ class Agent:
         numbers = said.numbers
         if kind == PAIR and exchange != "float64":
             numbers = as_sent(np.frombuffer(numbers, dtype="<f8"), exchange).tobytes()
-        self._exchange.publish(Block(runner.k, numbers, shape, said.eta, runner.stop, fallback, kind, said.to))
+        self._exchange.publish(
+            Block(runner.k, numbers, shape, said.eta, runner.stop, fallback, kind, said.to, self.birth)
+        )
 
     def receive(self, sender: AgentId, block: Block) -> bool:
         """Hear a neighbor; returns whether it was one that this round lacked.

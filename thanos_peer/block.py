@@ -50,6 +50,7 @@ class Block(NamedTuple):
         kind: PAIR; or a format of whole numbers on their way up the tree; or WORD, float64 numbers on their way
             down; or KEY, the bytes of a public key; or NOTHING.
         to: The neighbors that the numbers are for, the others get none; None for all.
+        birth: Names the beginning of this epoch, by a life of the agent, that the block follows from.
     """
 
     k: int
@@ -60,6 +61,7 @@ class Block(NamedTuple):
     fallback: int = 0
     kind: str = PAIR
     to: tuple[AgentId, ...] | None = None
+    birth: str = ""
 
     @classmethod
     def of(cls, k: int, X: Matrix, D: Matrix, eta: float, stop: StopWord, fallback: int = 0) -> "Block":

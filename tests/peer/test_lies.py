@@ -42,8 +42,8 @@ def blocks_of(k, epoch=0, senders=NEIGHBORS):
     return [frame(j, Block.of(k, X, 0 * X, 0.1, StopWord(), 0), epoch) for j in senders]
 
 
-def greetings(life):
-    return [frame(j, in_round(0, answered=life)) for j in NEIGHBORS]
+def greetings(life, epoch=0):
+    return [frame(j, in_round(0, answered=life, epoch=epoch)) for j in NEIGHBORS]
 
 
 def hellos_sent():
@@ -119,6 +119,7 @@ def test_a_late_answer_to_a_hello_of_the_epoch_before_is_no_loss_in_the_next():
         yield greetings(life)
         yield [frame(LIAR, in_round(0, answered=life, epoch=1))]
         assert agent.epoch == 1
+        yield greetings(life, epoch=1)
         # It has heard this peer in the new epoch, and then answers what this peer said before, in the one before.
         yield [frame(LIAR, in_round(0, answered=life, epoch=1, oldest=1))]
         yield blocks_of(0, epoch=1)
@@ -131,6 +132,7 @@ def test_a_neighbor_whose_second_block_has_overtaken_the_first_may_not_begin_the
     def speak(_, life):
         yield greetings(life)
         yield [frame(LIAR, in_round(0, answered=life, epoch=1))]
+        yield greetings(life, epoch=1)
         yield blocks_of(1, epoch=1, senders=[HONEST])
         stage().sent.clear()
         yield [frame(HONEST, replace(in_round(0, life=6), is_asking=True))]  # its next life, which knows nothing

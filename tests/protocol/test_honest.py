@@ -18,7 +18,7 @@ from thanos_peer.protocol.honest import BLOCK_RULES, BYE_RULES, EPOCHS_AHEAD, HE
 from thanos_peer.protocol.outputs import Finished, Log, Send
 from thanos_peer.protocol.session import Session
 from thanos_peer.protocol.stages import Stage
-from thanos_peer.protocol.wire import DONE, DONE_BUT, LARGEST_ROUND, SPENT, Bye, Codec, Hello
+from thanos_peer.protocol.wire import DONE, DONE_BUT, LARGEST_ROUND, NEVER, SPENT, Bye, Codec, Hello
 
 ME, DIAMETER = 1, 3  # of a path of four peers
 
@@ -30,7 +30,7 @@ class Talk:
         raw = raw_topology("path", 4, max_rounds=60, **algorithm)
         self.instance = make_instance(raw)
         topology = self.instance.topology
-        self.others = [Agent(topology, i, self.instance.plan(i)) for i in range(4)]
+        self.others = [Agent(topology, i, self.instance.plan(i), birth=f"of {i}") for i in range(4)]
         self.agent = self.others[ME]
         terms = self.terms = terms_of(topology)
         addresses = {j: topology.peers[j].address for j in range(3)}
@@ -43,9 +43,9 @@ class Talk:
             self.go_on()
 
     def hello(self, j, **fields):
-        terms = self.terms
-        said = Hello(self.others[j].k, terms.digest, terms.n, terms.p, terms.dtype, "1", is_asking=False, life=5)
-        return replace(said, **{"answered": terms.life} | fields)
+        terms, other = self.terms, self.others[j]
+        said = Hello(other.k, terms.digest, terms.n, terms.p, terms.dtype, "1", is_asking=False, life=5)
+        return replace(said, **{"answered": terms.life, "epoch": other.epoch, "birth": other.birth} | fields)
 
     def tell(self, j, message):
         """Have a neighbor say something; returns whether it was refused."""
@@ -189,15 +189,61 @@ def test_a_neighbor_that_begins_anew_is_told_that_its_state_is_lost():
     talk = Talk(0, **RESTLESS)
     for j in talk.agent.neighbors:
         talk.others[j].fallback = 0  # so all blocks are still there
-        talk.tell(j, talk.hello(j, birth="first"))
     for _ in range(3):
         talk.go_on()
     talk.tell(2, talk.hello(2, k=0, life=6, birth="second", answered=0, is_asking=True))
     (answer,) = [message for message in talk.sent if isinstance(message, Hello)]
-    assert (answer.answered, answer.oldest) == (6, 1)
+    assert (answer.answered, answer.oldest) == (6, NEVER)
     assert [message.k for message in talk.sent if not isinstance(message, Hello)] == [3]
     talk.go_on()
     assert (talk.agent.k, talk.error) == (4, None)
+
+
+def test_blocks_of_a_birth_that_a_neighbor_has_not_answered_with_are_not_heard():
+    talk = Talk(0, **RESTLESS)
+    assert not talk.tell(2, talk.others[2].block._replace(birth="of another life"))
+    assert talk.agent.is_missing(2)
+    assert talk.go_on() == [0, 2]
+    assert talk.agent.k == 1
+
+
+def in_epoch_1():
+    """All have begun it, and the session has not heard yet by which births."""
+    talk = Talk(AT, **RESTLESS)
+    for other in talk.others:
+        if other is not talk.agent:
+            other.restart_tracking(1, birth=f"in epoch 1 of {other.id}")
+    talk.tell(2, talk.hello(2))
+    assert talk.agent.epoch == 1
+    return talk
+
+
+def test_two_births_of_one_later_epoch_are_told_apart():
+    talk = in_epoch_1()
+    assert not talk.tell(2, talk.others[2].block)
+    assert talk.agent.is_missing(2)
+    for j in talk.agent.neighbors:
+        talk.tell(j, talk.hello(j))
+    talk.go_on()
+    assert talk.agent.k == 1
+    talk.tell(2, talk.hello(2, k=0, life=6, birth="second", answered=0, is_asking=True))
+    (answer,) = [message for message in talk.sent if isinstance(message, Hello)]
+    assert (answer.answered, answer.epoch, answer.oldest) == (6, 1, NEVER)
+
+
+def test_a_birth_names_one_beginning_by_one_life():
+    first, second = in_epoch_1(), Talk(AT, **RESTLESS)
+    second.session.talk.handshake.terms = replace(second.terms, life=second.terms.life + 1)
+    names = [talk.session.talk.handshake.birth_in(epoch) for talk in (first, second) for epoch in (2, 3)]
+    assert len({first.agent.birth, "of 1", *names}) == 6
+
+
+def test_a_life_that_has_begun_an_epoch_again_believes_that_it_has_but_no_late_answer_to_the_one_before():
+    talk = in_epoch_1()
+    assert not talk.tell(2, talk.hello(2, oldest=1))
+    assert talk.session.talk.stage is Stage.RUNNING
+    assert not talk.tell(2, talk.hello(2, oldest=NEVER))
+    assert talk.session.talk.stage is Stage.LOST
 
 
 def lost_in(epoch, talk, j=2):

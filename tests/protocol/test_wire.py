@@ -186,7 +186,7 @@ def test_a_block_with_a_wrong_field_is_refused_with_its_reason(block, place, val
 
 
 SUMS = {
-    "up": Block(7, bytes(range(64)), (1, 4), 0.0, StopWord(), 2, "int128"),
+    "up": Block(7, bytes(range(64)), (1, 4), 0.0, StopWord(), 2, "int128", birth="cd" * 16),
     "exact": Block(7, b"\xff" * 264, (1, 1), 0.0, StopWord(), 2, EXACT.kind),
     "down": Block(7, struct.pack("<3d", 1.0, -2.5, 1e300), (1, 3), 0.0, StopWord(), 2, WORD),
     "nothing": Block(7, b"", (0, 0), 0.0, StopWord(), 2, NOTHING),
@@ -197,7 +197,7 @@ SUMS = {
 def test_a_block_of_a_sum_carries_its_kind_its_shape_and_its_bytes_as_they_are(name):
     block = SUMS[name]
     fields = fields_of(block)
-    assert fields[9:] == [block.kind, list(block.shape), block.numbers]
+    assert fields[9:] == [block.kind, list(block.shape), block.numbers, block.birth]
     for codec in (CODEC, Codec(DIGEST, n=N, p=P, dtype="float32", forms=FORMS)):  # which rounds X and D alone
         sender, decoded = codec.decode(codec.encode(4, block))
         assert (sender, decoded) == (4, block)

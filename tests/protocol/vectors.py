@@ -44,8 +44,10 @@ def message_of(vector):
     k, eta, fallback = fields["k"], fields["eta"], fields["fallback"]
     stop = StopWord(fields["streak"], fields["after"])
     if "shape" in fields:
-        return Block(k, numbers_of(fields), tuple(fields["shape"]), eta, stop, fallback, fields["kind"])
-    return Block.of(k, np.array(fields["X"]), np.array(fields["D"]), eta, stop, fallback)
+        block = Block(k, numbers_of(fields), tuple(fields["shape"]), eta, stop, fallback, fields["kind"])
+    else:
+        block = Block.of(k, np.array(fields["X"]), np.array(fields["D"]), eta, stop, fallback)
+    return block._replace(birth=fields["birth"])
 
 
 def main():

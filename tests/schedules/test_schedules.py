@@ -26,6 +26,8 @@ from thanos_peer.protocol.stages import TRANSITIONS, Stage
 from thanos_peer.protocol.waiting import Waiting
 
 SCHEDULES = 200
+# In this one a peer begins an epoch, loses its disk, and begins the same epoch again.
+BEGUN_TWICE = 90182
 # Schedules: in one of them a broken rule must show.
 MOST = 400
 AT_ANY_MOMENT = [f"{kind} {when}" for kind in ("kill", "stop") for when in ("in the last round", *STAGES)]
@@ -55,8 +57,9 @@ def test_a_seed_says_everything():
     assert (first.now, first.counts) == (again.now, again.counts)
 
 
-def test_a_schedule_can_be_replayed(capsys):
-    replay(7)
+@pytest.mark.parametrize("seed", [7, BEGUN_TWICE])
+def test_a_schedule_can_be_replayed(seed, capsys):
+    replay(seed)
     assert capsys.readouterr().out.endswith("all is well\n")
 
 
@@ -83,6 +86,10 @@ def accept_blocks_of_an_old_epoch(monkeypatch):
 
 def begin_an_epoch_before_all_have_answered(monkeypatch):
     monkeypatch.setattr(Handshake, "yet_to_answer", lambda *_: [])
+
+
+def name_births_by_the_number_of_the_epoch_alone(monkeypatch):
+    monkeypatch.setattr(Handshake, "birth_in", lambda _, epoch: f"of epoch {epoch}")
 
 
 def go_on_without_a_slow_disk(monkeypatch):
@@ -152,6 +159,7 @@ MUTATIONS = [
     forget_fallbacks,
     accept_blocks_of_an_old_epoch,
     begin_an_epoch_before_all_have_answered,
+    name_births_by_the_number_of_the_epoch_alone,
     go_on_without_a_slow_disk,
     let_duplicates_live,
     wait_for_no_last_word,
@@ -169,7 +177,8 @@ MUTATIONS = [
 @pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)
 def test_a_broken_rule_is_found(mutate, monkeypatch):
     mutate(monkeypatch)
-    for first in range(1, MOST, 10):
+    begin = BEGUN_TWICE if mutate is name_births_by_the_number_of_the_epoch_alone else 1
+    for first in range(begin, begin + MOST, 10):
         _, wrong = run_some(first, 10)
         # Any other error may be one of the mutation itself.
         if any(what.startswith("WrongError") for _, what in wrong):

@@ -77,6 +77,9 @@ class Node:
     # The state of its last round, by name.
     final: Mapping[str, np.ndarray] = field(default_factory=dict)
     said: Result | None = None  # the result as it is written
+    # What names its beginning of the epoch, and which beginning of each neighbor it has heard.
+    birth: str = ""
+    births: Mapping[int, str] = field(default_factory=dict)
     process: "Process | None" = None
     # The last round that this node has come to in the latest epoch.
     highest: int = 0
@@ -223,17 +226,16 @@ class World:
         memory = None if is_duplicate and self._rng.random() < 0.5 else self._recalled(node)
         if not is_duplicate and not self._may_begin(node, memory, restarts_tracking=restarts_tracking):
             return
-        agent = Agent(topology, node.id, self.instance.plan(node.id), memory)
         life = next(self._lives)
+        agent = Agent(topology, node.id, self.instance.plan(node.id), memory, str(life))
         if memory is None:
-            agent.fallback, agent.birth = agent.k, str(life)
+            agent.fallback = agent.k
             if not is_duplicate:
                 node.disk = [agent.memory()]
         has_result = node.result is not None and memory is not None and node.result[0] == memory.epoch
         options = Options(
             saves=not is_duplicate,
             restarts_tracking=restarts_tracking,
-            birth=agent.birth,
             has_result=has_result and not agent.is_done,
         )
         near = {j: self._addresses[j] for j in (*self._neighbors[node.id], node.id)}
@@ -438,6 +440,7 @@ class World:
         node.result = (process.agent.epoch, answer.X.tobytes(), process.agent.k) if is_ready else None
         node.final = answer.arrays if is_ready else {}
         node.said = said_of(self.instance.topology, process.agent) if is_ready else None
+        node.birth, node.births = process.agent.birth, dict(process.agent.births)
 
     def _check_disk(self, node: Node) -> None:
         if self.now < node.fails_until:
@@ -451,7 +454,8 @@ class World:
         """At once if it is urgent; else a little later, if the process lives that long."""
         if is_urgent:
             self._write(process.node, memory)
-            process.node.starts[memory.epoch] = memory
+            if memory.k == 0:
+                process.node.starts[memory.epoch] = memory
             return
         process.unsaved = memory
         self._at(self.now + self._rng.uniform(0, self._disk), lambda: self._end_save(process, memory))
@@ -623,6 +627,7 @@ class World:
             raise WrongError("a result that is not finite")
         if len(nodes) == self._d:
             self._check_claims(nodes)
+            self._check_births(nodes)
         if "H" in nodes[0].final and len(nodes) == self._d:
             self._check_trackers(nodes)
         self._check_bits(nodes, max(epochs))
@@ -635,6 +640,12 @@ class World:
                 self.counts["claims"] += 1
                 if not claim.is_true:
                     raise WrongError(f"a false claim: {claim}")
+
+    def _check_births(self, nodes: list[Node]) -> None:
+        """All have heard the same life of a peer begin the epoch."""
+        for node in nodes:
+            if node.births != {j: self.nodes[j].birth for j in self._neighbors[node.id]}:
+                raise WrongError(f"peer {node.id} has heard other births than those of its neighbors")
 
     def _check_trackers(self, nodes: list[Node]) -> None:
         """The trackers D add up to the directions H, if no block was mixed that was not sent just then."""

@@ -378,9 +378,7 @@ def test_a_checkpoint_with_other_fields_is_refused_by_their_name_and_kept(store,
     assert only.read_bytes() == content
 
 
-@pytest.mark.parametrize(
-    ("version", "later"), [(5, {}), (6, {"calm": b"\5", "birth": "born", "births": {1: "of one"}})]
-)
+@pytest.mark.parametrize(("version", "later"), [(5, {}), (6, {"calm": b"\5", "birth": "born"})])
 def test_a_checkpoint_that_a_program_with_an_earlier_format_wrote_can_be_read(version, later):
     X = np.array([[0.5], [1.0]])
     over = (PhaseEnd("size", 4, None), PhaseEnd("start", 40, has_converged=True))

@@ -20,7 +20,7 @@ from thanos_peer.errors import CheckpointError
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage import said
 from thanos_peer.storage.checkpoint import CheckpointStore
-from thanos_peer.storage.checkpoint_fields import VERSION
+from thanos_peer.storage.checkpoint_fields import VERSION, packed_blocks
 from thanos_peer.storage.state_files import Sealed
 
 PAIR = make_topology(family="path", d=2, n=2, p=1)
@@ -308,7 +308,7 @@ def test_a_checkpoint_of_format_6_with_all_its_blocks_is_gone_on_from(store, tmp
     store.save(memory_of(9))
     named = msgpack.unpackb(store.files()[-1].read_bytes()[44:], use_list=False)
     del named["parts"]
-    body = msgpack.packb(named | {"said": memory_of(9).said})
+    body = msgpack.packb(named | {"said": packed_blocks(memory_of(9).said)})
     store.files()[-1].write_bytes(Sealed.of(6, body).content)
     for path in tmp_path.glob("*.said"):
         path.unlink()

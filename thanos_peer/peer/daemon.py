@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
 import importlib.util
 import logging
 import os
@@ -35,7 +34,7 @@ from thanos_peer.preparation import outline
 from thanos_peer.problem import share_of
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.waiting import Patience
-from thanos_peer.protocol.wire import DONE, SPENT, Bye
+from thanos_peer.protocol.wire import DONE, LONGEST_BIRTH, SPENT, Bye
 from thanos_peer.samples import features_digest
 from thanos_peer.storage.checkpoint import CheckpointStore, checkpoints_in, latest_epoch_in
 from thanos_peer.storage.peer_files import PeerFiles
@@ -217,7 +216,7 @@ class _Life:
                 log.info("--fresh removes %d checkpoints of this peer, the latest %s", len(found), found[-1])
             _forget(store, self.files)
         features = features_of(self.topology, self.agent)
-        agent, birth = self._make_agent(memory)
+        agent = self._make_agent(memory)
         if store is not None and memory is None:
             agent.fallback = agent.k
             store.save(agent.memory())
@@ -232,15 +231,14 @@ class _Life:
                 saves=store is not None,
                 restarts_tracking=options.restarts_tracking,
                 features=features_digest(features),
-                birth=birth,
                 has_result=has_result,
             ),
             store=store,
         )
         return peer, features
 
-    def _make_agent(self, memory: Memory | None) -> tuple[Agent, str]:
-        """The agent with its data, and what it remembers if that is of the same data; and what names both."""
+    def _make_agent(self, memory: Memory | None) -> Agent:
+        """The agent with its data, and what it remembers if that is of the same data."""
         share = share_of(self.topology, self.agent)
         _check_policy(self.topology, self.agent, self.options.policy, share.count)
         for sentence in disclosure.warnings(self.topology, self.agent, share.count):
@@ -249,13 +247,10 @@ class _Life:
             is_made_up = self.topology.problem.data.kind == "synthetic"
             self.store.tie_to(share.samples, None if is_made_up else self.topology.data_file(self.agent))
         try:
-            agent = Agent(self.topology, self.agent, share.plan(), memory)
+            return Agent(self.topology, self.agent, share.plan(), memory, secrets.token_hex(LONGEST_BIRTH // 2))
         except WrongStateError as error:
             assert self.store is not None, "that is where the state is from"  # noqa: S101
             raise self.store.damaged(str(error)) from error
-        if memory is None:
-            agent.birth = secrets.token_hex(16)
-        return agent, hashlib.sha256(f"{agent.birth} {share.samples}".encode()).hexdigest()[:32]
 
     def _keeper(self, stack: contextlib.ExitStack) -> Callable[[Agent], None]:
         """What is done with the agent in every round of the main phase."""

@@ -61,7 +61,6 @@ class Options:
         saves: Whether the agent's memory is saved.
         restarts_tracking: Whether to have the network start its tracking again if this peer's state is lost.
         features: The digest of the names of its features; empty if they have none.
-        birth: Names the state and the samples; empty if they need not be known again.
         has_result: Whether an earlier life has written the result: then it does not wait for those long gone.
         epochs_apart: Seconds between two epochs, at the least.
     """
@@ -70,7 +69,6 @@ class Options:
     saves: bool = True
     restarts_tracking: bool = False
     features: str = ""
-    birth: str = ""
     has_result: bool = False
     epochs_apart: float = EPOCHS_APART
 
@@ -103,7 +101,7 @@ class Conversation:
         self.stage, self.stage_began = Stage.RUNNING, now
         self.traffic = Traffic(agent.neighbors)
         self.neighbors = {j: Neighbor(j, Link(addresses[j]), self.traffic.edge(j)) for j in agent.neighbors}
-        self.handshake = Handshake(terms, agent, self.neighbors, options.features, options.birth)
+        self.handshake = Handshake(terms, agent, self.neighbors, options.features)
         self.own_address = OwnAddress(addresses[agent.id])
         self.waiting = Waiting(agent, self.neighbors, addresses[agent.id], now=now)
         self.leaving = Leaving(agent, self.neighbors, terms.diameter, limit=options.patience.farewell, now=now)

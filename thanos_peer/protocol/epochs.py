@@ -137,7 +137,7 @@ class Epochs:
             self._talk.outputs.append(ResultWithdrawn())
             self._talk.has_result = False
         self._talk.enter(Stage.RUNNING)
-        agent.restart_tracking(epoch, X)
+        agent.restart_tracking(epoch, X, self._talk.handshake.birth_in(epoch))
         self._talk.handshake.began = epoch
         for neighbor in self._talk.neighbors.values():
             neighbor.epoch = EpochRecord()

@@ -5,6 +5,7 @@ and names of features. A peer says Hello to its own address too: if that does no
 listens there.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from thanos_peer.block import AgentId
 from thanos_peer.errors import RemoteProtocolError
 from thanos_peer.protocol.neighbor import Link, Neighbor
-from thanos_peer.protocol.wire import Hello
+from thanos_peer.protocol.wire import LONGEST_BIRTH, NEVER, Hello
 
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent
@@ -66,7 +67,6 @@ class Handshake:
         neighbors: What is known of them.
         features: The digest of the names of this peer's features; empty if they have none. Then it passes on the
             first one that it hears, so that peers that are not neighbors can compare theirs.
-        birth: Names this peer's state and samples; empty if they need not be known again.
     """
 
     def __init__(
@@ -75,9 +75,7 @@ class Handshake:
         agent: "Agent",
         neighbors: Mapping[AgentId, Neighbor],
         features: str = "",
-        birth: str = "",
     ) -> None:
-        self._birth = birth
         self.terms, self._agent, self._neighbors, self._features = terms, agent, neighbors, features
         # The neighbor whose names of features it passes on, having none itself.
         self._features_of: AgentId | None = None
@@ -101,27 +99,29 @@ class Handshake:
             epoch=agent.epoch,
             trouble=trouble,
             features=self._features,
-            birth=self._birth,
+            birth=agent.birth,
         )
 
-    def is_replaced(self, neighbor: AgentId, hello: Hello) -> bool:
-        """Whether a neighbor has begun anew, or with other samples, though its blocks have been used.
+    def birth_in(self, epoch: int) -> str:
+        """What names the beginning of a later epoch by this life of this peer."""
+        named = f"{self._agent.birth} {self.terms.life} {epoch}"
+        return hashlib.sha256(named.encode()).hexdigest()[:LONGEST_BIRTH]
 
-        In a later epoch nobody begins anew: a peer without a state is in epoch 0, and told so.
-        """
+    def is_replaced(self, neighbor: AgentId, hello: Hello) -> bool:
+        """Whether a neighbor has begun this epoch again, though blocks of the first time have been used."""
         known = self._agent.births.get(neighbor, "")
         is_other = bool(known and hello.birth) and known != hello.birth
-        return is_other and hello.epoch == self._agent.epoch == 0 and self._agent.has_used(neighbor)
+        return is_other and hello.epoch == self._agent.epoch and self._agent.has_used(neighbor)
 
     def note_birth(self, neighbor: AgentId, hello: Hello) -> None:
-        """Note what names the state that a neighbor's blocks come from.
+        """Note which of a neighbor's beginnings of this epoch its blocks are to be of.
 
         Only an answer to this life is sure to come from the neighbor at its address, and not from a duplicate.
         Until there is one, nothing is known, and no block is taken. If another life has been heard since, it may
         be the late answer of one that is gone, so it has to come twice.
         """
         known = self._neighbors[neighbor]
-        if not hello.epoch == self._agent.epoch == 0:
+        if hello.epoch != self._agent.epoch:
             return
         if hello.answered == self.terms.life:
             is_sure = known.is_latest(hello.life) or known.answering == hello.life
@@ -132,14 +132,10 @@ class Handshake:
         elif self._agent.births.get(neighbor) != hello.birth and not self._agent.has_used(neighbor):
             self._agent.births.pop(neighbor, None)
 
-    def may_use(self, neighbor: AgentId) -> bool:
-        """Whether it is known what state a neighbor's blocks come from."""
-        return self._agent.epoch > 0 or neighbor in self._agent.births
-
     def hello_that_state_is_lost(self, neighbor: AgentId, hello: Hello) -> Hello:
         """Tell a neighbor of our epoch that it may not begin a second time, or not go on in from another state."""
         if hello.epoch == self._agent.epoch:
-            oldest = hello.k + 1
+            oldest = NEVER
         else:
             oldest = max(self._agent.oldest_said, int(self._agent.has_used(neighbor)))
         return replace(self.hello(answered=hello.life), oldest=oldest)
@@ -207,6 +203,7 @@ class Handshake:
         is_known = bool(neighbor.lives)
         if hello.life in neighbor.lives:
             return False
+        neighbor.answering = 0
         neighbor.lives.append(hello.life)
         del neighbor.lives[:-MOST_LIVES]
         return is_known
@@ -216,8 +213,9 @@ class Handshake:
 
         That can be so for a life that has just started, and until it has come to where the neighbor was then.
         Past that it has sent all that the neighbor has heard of it, and the neighbor keeps what it has not heard.
-        Nor can it be so in an epoch that this life has begun: that is a late answer to a Hello of the one before.
-        A neighbor that could help once can for as long as it lives.
+        In an epoch that this life has begun it is a late answer to a Hello of the one before, unless the neighbor
+        has used what an earlier life has said in this one. A neighbor that could help once can for as long as it
+        lives.
 
         Raises:
             RemoteProtocolError: This peer is past that, or the neighbor has said otherwise.
@@ -229,7 +227,7 @@ class Handshake:
         if hello.oldest <= where:
             neighbor.epoch.helper = hello.life if is_same_epoch else neighbor.epoch.helper
             return False
-        if is_same_epoch and hello.epoch == self.began:
+        if is_same_epoch and hello.epoch == self.began and hello.oldest != NEVER:
             return False
         first = neighbor.epoch.first_round
         is_past = has_gone_on and first is not None and first < self._agent.k

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from thanos_peer.block import AgentId, Block, StopWord
 from thanos_peer.errors import RemoteProtocolError
-from thanos_peer.protocol.wire import DONE, SPENT, Bye, Hello
+from thanos_peer.protocol.wire import DONE, NEVER, SPENT, Bye, Hello
 
 # Epochs: a peer believes one neighbor that names an epoch so far ahead, as it may have been away for any number of
 # them. So a liar needs 2^21 lies, two seconds apart, to use up all epochs that a message can name.
@@ -131,8 +131,8 @@ HELLO_RULES: Final[dict[str, Rule]] = {
         lambda view, hello: hello.epoch != view.epoch or _is_near(view, hello),
     ),
     "oldest": Rule(
-        "at most its own round or 1, or one more than this peer's, whose state it does not know",
-        lambda view, hello: hello.oldest <= max(hello.k, 1) or (hello.answered > 0 and hello.oldest == view.k + 1),
+        "at most its own round or 1, or in an answer 2^53",
+        lambda _, hello: hello.oldest <= max(hello.k, 1) or (hello.answered > 0 and hello.oldest == NEVER),
     ),
 }
 

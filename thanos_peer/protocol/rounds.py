@@ -55,8 +55,8 @@ class Rounds:
         if agent.is_done:
             self._ending.finish()
             return
-        if agent.k == 1 and agent.epoch == 0 and self._talk.saving is not None:
-            # Saved at once: with which lives of its neighbors this peer has begun must not change once they hear
+        if agent.k == 1 and self._talk.saving is not None:
+            # Saved at once: with which births of its neighbors this peer has begun must not change once they hear
             # what follows from their first blocks.
             self._talk.outputs.append(Save(agent.memory(), is_urgent=True))
         self.save_if_due()

@@ -137,9 +137,10 @@ class Session:
         self.talk.now = now
         if self.talk.stage in (Stage.FAILING, Stage.ENDED):
             return []
-        # Neighbors have not heard of the new epoch, so they are told in the one before.
-        bye = Bye(0, error.in_short)
-        self.talk.outputs.append(Send(self.talk.agent.neighbors, bye, self._epochs.previous))
+        if self.talk.agent.k == 0:
+            # Neighbors have not heard of the new epoch, so they are told in the one before.
+            bye = Bye(0, error.in_short)
+            self.talk.outputs.append(Send(self.talk.agent.neighbors, bye, self._epochs.previous))
         self._ending.fail(error)
         return self.talk.taken()
 

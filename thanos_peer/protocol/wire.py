@@ -34,8 +34,10 @@ DONE_BUT = "done, but for some given up"
 RUN_BYTES = 16
 # Bytes that a message needs besides those of X and D, at most.
 OVERHEAD = 512
-LONGEST_TEXT = 128
+LONGEST_TEXT, LONGEST_BIRTH = 128, 32
 LARGEST_ROUND = 2**53
+# In an answer: no block can be said again that helps, as the asker has begun this epoch a second time.
+NEVER = LARGEST_ROUND
 # Bytes of a frame above which its arrays are counted: each byte could be an array, which costs 64 bytes.
 SMALL = 65536
 MOST_ARRAYS = 16
@@ -58,11 +60,12 @@ class Hello:
         is_asking: Whether it lacks the receiver's block k.
         life: When the sending process started, in milliseconds since 1970.
         answered: The life of the receiver that it answers; 0 if it is no answer.
-        oldest: The earliest round whose block the sender could still say again.
+        oldest: The earliest round whose block the sender could still say again; NEVER if the receiver's blocks do
+            not go on from those that it has used.
         epoch: How often the network has started its tracking again.
         trouble: What keeps the sender waiting, for those that wait for it; empty if nothing does.
         features: Digests of the names of its features, in hex, or those it passes on; empty if it knows of none.
-        birth: Names its state and its samples, in hex: another one if it has begun anew, or with other samples.
+        birth: Names the beginning of this epoch, by a life of the sender, that its state follows from.
     """
 
     k: int
@@ -166,6 +169,7 @@ class Codec:
                 name = self._name if is_pair else message.kind
                 body = [
                     message.eta, stop.streak, stop.after, message.fallback, name, message.shape, numbers,
+                    message.birth,
                 ]  # fmt: skip
                 kind = BLOCK
             case _:
@@ -198,7 +202,7 @@ class Codec:
                 said = self._usual_block(fields) or self._message(fields)
                 results.append(said)
                 if fields[1] == BLOCK and fields[9] == self._name:
-                    payloads.append(fields[-1])
+                    payloads.append(fields[11])
                 elif fields[1] == BLOCK and fields[9] == WORD:
                     results[-1] = _refuse_unless_finite(said)
             except RemoteProtocolError as error:
@@ -250,9 +254,9 @@ class Codec:
 
     def _usual_block(self, fields: tuple[Any, ...]) -> Said | None:
         """A sound block of an agent that is not calm and knows of no end: mostly it is one, so in one look."""
-        if len(fields) != 12:
+        if len(fields) != 13:
             return None
-        version, kind, run, sender, k, eta, streak, after, fallback, dtype, shape, payload = fields
+        version, kind, run, sender, k, eta, streak, after, fallback, dtype, shape, payload, birth = fields
         if (
             type(version) is type(kind) is type(sender) is type(k) is type(streak) is type(fallback) is int
             and type(eta) is float
@@ -262,8 +266,9 @@ class Codec:
             and 0 <= sender <= LARGEST_ROUND
             and 0 <= fallback <= k <= LARGEST_ROUND
             and 0 <= eta < math.inf
+            and _is_text(birth, LONGEST_BIRTH)
         ):
-            return sender, _new_tuple(Block, (k, payload, self._shape, eta, _NOTHING, fallback, PAIR, None))
+            return sender, _new_tuple(Block, (k, payload, self._shape, eta, _NOTHING, fallback, PAIR, None, birth))
         return None
 
     def _message(self, fields: tuple[Any, ...]) -> Said:
@@ -271,9 +276,9 @@ class Codec:
         kind = self._check(fields)
         _, _, _, sender, k, *body = fields
         if kind == BLOCK:
-            eta, streak, after, fallback, name, shape, payload = body
+            eta, streak, after, fallback, name, shape, payload, birth = body
             stop, what = StopWord(streak, after), PAIR if name == self._name else name
-            return sender, Block(k, payload, shape, eta, stop, fallback, what)
+            return sender, Block(k, payload, shape, eta, stop, fallback, what, birth=birth)
         named = dict(zip(KINDS[kind].fields, body, strict=True))
         return sender, Hello(k, **named) if kind == HELLO else Bye(k, **named)
 
@@ -303,7 +308,7 @@ class Codec:
 
     def _check_block(self, fields: tuple[Any, ...]) -> None:
         """What the fields of a block must be to each other, and to the run."""
-        _, _, _, _, k, _, _, after, fallback, dtype, shape, payload = fields
+        _, _, _, _, k, _, _, after, fallback, dtype, shape, payload, _ = fields
         if after is not None and after <= k:
             raise _claim(fields, f"announces round {after} as the last, which is past")
         if fallback > k:
@@ -418,7 +423,7 @@ KINDS: Final[dict[int, _Kind]] = {
             "epoch": _COUNT,
             "trouble": _text(LONGEST_TEXT),
             "features": _text(64),
-            "birth": _text(32),
+            "birth": _text(LONGEST_BIRTH),
         },
     ),
     BLOCK: _Kind(
@@ -431,6 +436,7 @@ KINDS: Final[dict[int, _Kind]] = {
             "dtype": _text(16),
             "shape": _SHAPE,
             "numbers": _BYTES,
+            "birth": _text(LONGEST_BIRTH),
         },
     ),
     BYE: _Kind("bye", {"reason": _text(64), "radius": _COUNT}),

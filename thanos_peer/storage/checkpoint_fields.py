@@ -27,7 +27,7 @@ from thanos_peer.phases.masking import NAME as MASKS
 from thanos_peer.preparation import outline
 from thanos_peer.topology import Topology
 
-VERSION: Final = 7
+VERSION: Final = 8
 OLDEST_READ: Final = 5
 
 
@@ -79,7 +79,7 @@ def by_name(version: int, body: bytes) -> dict[str, Any]:
     """The fields in the body of a checkpoint.
 
     In format 5 they have no names, only places. Up to format 6 all blocks are among them; from format 7 on some
-    may be in files beside it (`said.py`).
+    may be in files beside it (`said.py`). Up to format 7 births were named otherwise: neighbors tell theirs again.
 
     Raises:
         UnknownFormatError: This program does not read that format.
@@ -89,7 +89,7 @@ def by_name(version: int, body: bytes) -> dict[str, Any]:
         raise UnknownFormatError(f"has format {version}, this version reads formats {OLDEST_READ} to {VERSION}")
     content = checked("the body", _BY_NAME if version > 5 else _BY_PLACE, _unpacked_body(body))
     if version > 5:
-        return dict(content)
+        return {name: value for name, value in content.items() if name != "births" or version > 7}
     *before, (phase, began), found, samples = content
     names = ("digest", "agent", "k", "arrays", "stop", "said", "fallbacks", "epoch", "done")
     return {
@@ -166,6 +166,11 @@ def _unpacked_found(packed: Any) -> Found:
     return Found(over=tuple(PhaseEnd(*end) for end in over), **known)
 
 
+def packed_blocks(blocks: Iterable[Block]) -> list[tuple[Any, ...]]:
+    """Blocks as they are written: all without their birth, which is that of the memory."""
+    return [block[:-1] for block in blocks]
+
+
 def _unpacked_block(packed: Any) -> Block:
     block = Block(*packed)
     return block._replace(stop=StopWord(*block.stop))
@@ -201,7 +206,7 @@ FIELDS: Final[dict[str, _Form]] = {
     "k": _Form(Count, _as_it_is, _as_it_is),
     "arrays": _Form(_Arrays, _packed, _unpacked),
     "stop": _Form(_Stop, list, lambda stop: StopWord(*stop)),
-    "said": _Form(tuple[_Said, ...], list, lambda said: tuple(map(_unpacked_block, said))),
+    "said": _Form(tuple[_Said, ...], packed_blocks, lambda said: tuple(map(_unpacked_block, said))),
     "fallbacks": _Form(tuple[tuple[Count, Count], ...], lambda fallbacks: sorted(fallbacks.items()), dict),
     "epoch": _Form(Count, _as_it_is, _as_it_is),
     "done": _Form(tuple[Count, ...], sorted, frozenset),

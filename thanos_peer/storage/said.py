@@ -29,6 +29,7 @@ from thanos_peer.storage.checkpoint_fields import (
     MalformedError,
     UnknownFormatError,
     checked,
+    packed_blocks,
     said_blocks,
 )
 from thanos_peer.storage.state_files import DamagedError, Sealed, epoch_of, files_in, path_of, read_sealed
@@ -97,7 +98,7 @@ class SaidFiles:
             said = said[len(said) - (memory.k - parts[-1].end) :]
         if sum(len(block.numbers) + _HEAD_BYTES for block in said) < MOST_BYTES:
             return parts, said
-        sealed = Sealed.of(VERSION, msgpack.packb(said))
+        sealed = Sealed.of(VERSION, msgpack.packb(packed_blocks(said)))
         path = self._path(memory.epoch, memory.k)
         with whole_file(path, is_flushed=self._is_flushed, is_private=True) as file:
             file.write(sealed.content)
