@@ -26,6 +26,8 @@ def numbers_of(fields):
     if "integers" in fields:
         size = bytes_each(fields["kind"])
         return b"".join(int(number).to_bytes(size, "little", signed=True) for number in fields["integers"])
+    if "key" in fields:
+        return bytes.fromhex(fields["key"])
     return np.array(fields.get("word", []), dtype="<f8").tobytes()
 
 
