@@ -197,6 +197,9 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
         yield f"| {' | '.join(row)} |"
 
 
+_KINDS = {"files": "from a file at each site", "synthetic": "made from a seed that all know: nothing is secret"}
+
+
 def _of_the_run(topology: Topology, policy: SitePolicy | None) -> list[tuple[str, ...]]:
     problem = topology.problem
     links = (
@@ -210,7 +213,7 @@ def _of_the_run(topology: Topology, policy: SitePolicy | None) -> list[tuple[str
     return [
         ("digest", f"`{topology.digest}`"),
         ("peers", str(topology.d)),
-        ("data", f"{problem.n} features, {problem.data.kind}"),
+        ("data", f"{problem.n} features, {_KINDS[problem.data.kind]}"),
         ("method", f"{topology.method}: {'mixes' if METHODS[topology.method].mixes else 'sums alone'}"),
         ("links", links),
         ("sums", masks),
