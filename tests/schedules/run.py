@@ -23,7 +23,7 @@ import numpy as np
 
 sys.path[0] = str(Path(__file__).parents[1])
 
-from networks import make_instance, raw_topology
+from networks import make_instance, raw_topology, with_keys
 from schedules.draw import faults_of
 from schedules.faults import FaultyWorld
 from schedules.lies import LyingWorld, lying_of
@@ -67,6 +67,7 @@ def instance_of(number: int) -> tuple[Instance, Data, list[bytes]]:
     if is_prepared:
         raw["problem"]["data"] = {"kind": "files", "center": True, "scale": True, "overall": "auto"}
         raw["algorithm"]["start"] = {"kind": "leading"}
+        raw = with_keys(raw)  # so that sums are masked
         topology = parse(raw, file=Path("test.toml"), may_lack_data=True, reads_data=False)
         rows = np.random.default_rng(d).standard_normal((d, 7, 4)) * [3, 2, 1, 1]
         moments = [moments_of_rows(part, None, keeps_rows=METHODS[method].needs_samples) for part in rows]

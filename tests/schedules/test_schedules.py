@@ -12,6 +12,7 @@ from schedules.faults import STAGES
 from schedules.run import replay, run_some, world_of
 
 from thanos_peer.agent import Agent
+from thanos_peer.algorithm.masks import Masks
 from thanos_peer.convergence import Convergence
 from thanos_peer.phases import phase
 from thanos_peer.protocol import leaving, saving, wire
@@ -44,6 +45,9 @@ def test_every_promise_holds_in_schedules_of_faults():
     counts, wrong = run_some(1, SCHEDULES)
     assert not wrong
     assert counts["schedules"] == SCHEDULES
+    # A peer that goes on from an earlier round masks the same numbers again.
+    assert counts["streams"] > SCHEDULES
+    assert counts["streams used again"] > 10
     assert not [kind for kind in (*KINDS, "lose_disk", *AT_ANY_MOMENT) if not counts[kind]]
     steps = [f"{stage.value} > {then.value}" for stage, thens in TRANSITIONS.items() for then in thens]
     assert not [step for step in steps if not counts[step]]
@@ -151,6 +155,11 @@ def shut_out_for_one_mistake(monkeypatch):
     monkeypatch.setattr(Conduct, "refuse", lambda *_, **__: 1.0)
 
 
+def mask_all_sums_of_a_phase_by_one_stream(monkeypatch):
+    stream = Masks.stream
+    monkeypatch.setattr(Masks, "stream", lambda self, neighbor, _, size: stream(self, neighbor, 0, size))
+
+
 def call_it_converged(monkeypatch):
     monkeypatch.setattr(Agent, "convergence", property(lambda _: Convergence("converged", has_converged=True)))
 
@@ -170,6 +179,7 @@ MUTATIONS = [
     never_ask_again,
     name_the_latest_checkpoint,
     shut_out_for_one_mistake,
+    mask_all_sums_of_a_phase_by_one_stream,
     call_it_converged,
 ]
 

@@ -5,17 +5,21 @@ Messages are frames, as on the wire; they are delayed, and may be lost, repeated
 performed for here as `peer.peer` and `peer.daemon` do it for sockets and files. What goes wrong is in `faults`.
 """
 
+import contextlib
 import heapq
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from unittest import mock
 
 import numpy as np
 
 from thanos_peer.agent import Agent, Memory
+from thanos_peer.algorithm.fixed_point import FixedPoint
+from thanos_peer.algorithm.masks import Masks
 from thanos_peer.errors import CheckpointError, DoubleError, RunOverError, StateLostError, ThanosPeerError
 from thanos_peer.launch.claims import Data, PeerClaims
 from thanos_peer.loadings.findings import facts_of_loadings, findings_of
@@ -64,6 +68,29 @@ LIVELY = 300.0
 
 class WrongError(AssertionError):
     """A promise was broken."""
+
+
+class Streams:
+    """What each key stream has masked, in all lives of all peers: at each end one list of numbers alone."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        self._counts, self._masked = counts, dict[tuple, bytes]()
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look at all that is masked from now on."""
+        hide = Masks.hide
+
+        def noted(masks: Masks, form: FixedPoint, numbers: bytes, number: int) -> bytes:
+            for neighbor in masks.secrets:
+                stream = masks.agent, masks.stream(neighbor, number, 32)
+                self._counts["streams used again" if stream in self._masked else "streams"] += 1
+                if self._masked.setdefault(stream, numbers) != numbers:
+                    raise WrongError(f"peer {masks.agent} masks other numbers by a stream of phase {masks.phase}")
+            return hide(masks, form, numbers, number)
+
+        with mock.patch.object(Masks, "hide", noted):
+            yield
 
 
 @dataclass(eq=False)
@@ -191,10 +218,11 @@ class World:
 
     def run(self) -> None:
         """To the end; raises WrongError if a promise is broken."""
-        while not all(node.is_over or node.has_lost_run for node in self.nodes):
-            if not self._events or self._events[0][0] > self._calm_from + LIVELY:
-                raise WrongError(f"stuck at {self.now:.2f} s: {self._describe()}")
-            self._take_event()
+        with Streams(self.counts).watched():
+            while not all(node.is_over or node.has_lost_run for node in self.nodes):
+                if not self._events or self._events[0][0] > self._calm_from + LIVELY:
+                    raise WrongError(f"stuck at {self.now:.2f} s: {self._describe()}")
+                self._take_event()
         self._check_results()
         self._stop_duplicates()
 
