@@ -207,9 +207,9 @@ def test_blocks_of_a_birth_that_a_neighbor_has_not_answered_with_are_not_heard()
     assert talk.agent.k == 1
 
 
-def in_epoch_1():
+def in_epoch_1(rounds=AT):
     """All have begun it, and the session has not heard yet by which births."""
-    talk = Talk(AT, **RESTLESS)
+    talk = Talk(rounds, **RESTLESS)
     for other in talk.others:
         if other is not talk.agent:
             other.restart_tracking(1, birth=f"in epoch 1 of {other.id}")
@@ -239,11 +239,19 @@ def test_a_birth_names_one_beginning_by_one_life():
 
 
 def test_a_life_that_has_begun_an_epoch_again_believes_that_it_has_but_no_late_answer_to_the_one_before():
-    talk = in_epoch_1()
-    assert not talk.tell(2, talk.hello(2, oldest=1))
-    assert talk.session.talk.stage is Stage.RUNNING
+    talk = in_epoch_1(rounds=0)
+    for late in (0, 1):
+        assert not talk.tell(2, talk.hello(2, oldest=late))
+        assert talk.session.talk.stage is Stage.RUNNING
     assert not talk.tell(2, talk.hello(2, oldest=NEVER))
     assert talk.session.talk.stage is Stage.LOST
+
+
+def test_a_life_that_has_taken_steps_cannot_have_begun_an_epoch_a_second_time():
+    talk = in_epoch_1()
+    assert talk.tell(2, talk.hello(2, oldest=NEVER))
+    assert "which has long gone on" in talk.log
+    assert talk.session.talk.stage is Stage.RUNNING
 
 
 def lost_in(epoch, talk, j=2):

@@ -213,9 +213,9 @@ class Handshake:
 
         That can be so for a life that has just started, and until it has come to where the neighbor was then.
         Past that it has sent all that the neighbor has heard of it, and the neighbor keeps what it has not heard.
-        In an epoch that this life has begun it is a late answer to a Hello of the one before, unless the neighbor
-        has used what an earlier life has said in this one. A neighbor that could help once can for as long as it
-        lives.
+        A neighbor that could help once can for as long as it lives. In an epoch that this life has begun, both may
+        be late answers to a Hello of the one before; but the neighbor may have used what an earlier life has said
+        in this one, if this life has taken no step.
 
         Raises:
             RemoteProtocolError: This peer is past that, or the neighbor has said otherwise.
@@ -227,11 +227,12 @@ class Handshake:
         if hello.oldest <= where:
             neighbor.epoch.helper = hello.life if is_same_epoch else neighbor.epoch.helper
             return False
-        if is_same_epoch and hello.epoch == self.began and hello.oldest != NEVER:
-            return False
+        is_begun = is_same_epoch and hello.epoch == self.began
+        if is_begun and (hello.oldest != NEVER or not has_gone_on):
+            return hello.oldest == NEVER
         first = neighbor.epoch.first_round
         is_past = has_gone_on and first is not None and first < self._agent.k
-        if is_past or (is_same_epoch and neighbor.epoch.helper == hello.life):
+        if is_begun or is_past or (is_same_epoch and neighbor.epoch.helper == hello.life):
             what = "says that the state of this peer is lost, which has long gone on"
             raise RemoteProtocolError(neighbor=neighbor.id, k=hello.k, what=what)
         return True
