@@ -303,9 +303,7 @@ def _write_at_least_something(write: Callable[[str], None], error: ThanosPeerErr
 
 def _ending_of(topology: Topology, agent: Agent) -> str:
     """As `EndReason` names it."""
-    if agent.runner.is_below_tolerance:
-        return "tolerance"
-    return "stuck" if topology.has_rounds_left(agent.runner.main_round) else "max_rounds"
+    return "tolerance" if agent.runner.is_below_tolerance else topology.why_over(agent.runner.main_round)
 
 
 def _ignore(agent: Agent) -> None:
