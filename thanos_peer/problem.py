@@ -67,6 +67,11 @@ class Instance:
     shares: tuple[Share, ...]
     found: Found
 
+    @property
+    def samples(self) -> list[str]:
+        """The digest of each agent's samples; empty where they follow from the topology."""
+        return [share.samples for share in self.shares]
+
     def plan(self, agent: AgentId) -> Plan:
         """The phases of one agent."""
         return self.shares[agent].plan()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomlkit
 import zmq
 from cli.commands import call
 from processes import (
@@ -27,6 +28,7 @@ from processes import (
     wait_until,
     write_topology,
 )
+from uneven import PLAIN, raw_with_parts, some_parts, write_csv
 
 from thanos_peer.launch.cluster import free_ports
 from thanos_peer.loadings.result import load_result
@@ -266,3 +268,23 @@ def test_a_run_says_how_far_its_answer_is_from_that_of_an_earlier_one(tmp_path):
     assert f"/  {np.linalg.norm(U @ Vt - V @ Wt):.3e}, " in line
     refused = call("run", other.file, "--out", tmp_path / "four", *beside, code=3).output
     assert "is a run of another problem" in refused
+    other = write_topology(tmp_path / "other.toml", "ring", 3, seed=2, max_rounds=30)
+    refused = call("run", other.file, "--out", tmp_path / "four", *beside, code=3).output
+    said = "is a run on other samples, as its run.json says: problem.data.seed is 1 there; name one on the same"
+    assert said in refused
+    assert not (tmp_path / "four").exists()
+
+
+def test_a_run_beside_one_on_other_files_is_refused_and_names_whose(tmp_path):
+    parts = some_parts((6, 7, 8))
+    (tmp_path / "net.toml").write_text(tomlkit.dumps(raw_with_parts(tmp_path, parts, start=PLAIN)))
+    call("simulate", tmp_path / "net.toml", "--out", tmp_path / "one", "--quiet")
+    beside = "--quiet", "--free-ports", "--beside", tmp_path / "one"
+    parts[1][0, 0] += 1.0
+    write_csv(tmp_path / "1.csv", parts[1])
+    refused = call("run", tmp_path / "net.toml", "--out", tmp_path / "two", *beside, code=3).output
+    assert f"{tmp_path / 'one'} is a run on other samples" in refused
+    assert "peer 1 has other samples there" in refused
+    (tmp_path / "one" / "run.json").write_text("[1]")
+    refused = call("run", tmp_path / "net.toml", "--out", tmp_path / "two", *beside, code=3).output
+    assert "run.json is not what a run says of itself: " in refused

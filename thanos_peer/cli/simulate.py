@@ -123,7 +123,7 @@ def simulate_command(
         solve_now_if_possible(instance)
     interrupt = Interrupt(out := out or default_directory(topology.name))
     interrupt.listen()
-    with RunDirectory(out, topology, engine=engine) as directory:
+    with RunDirectory(out, topology, engine=engine, samples=instance.samples) as directory:
         began, network = time.monotonic(), ENGINES[engine](instance)
         with Progress("simulate", outline(topology).most, silent=quiet) as progress:
             prepare(network, should_stop=lambda: interrupt.is_asked, on_phase=progress.show_phase)
