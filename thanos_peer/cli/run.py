@@ -18,7 +18,7 @@ from thanos_peer.cli.progress import NetworkPace, Progress
 from thanos_peer.cli.simulate import Interrupt, default_directory, solve_now_if_possible
 from thanos_peer.cli.start import ALLOW_CODE, SURVIVE
 from thanos_peer.errors import ConfigError
-from thanos_peer.launch.cluster import Cluster, free_ports, prepare_peers
+from thanos_peer.launch.cluster import Cluster, check_addresses, free_ports, prepare_peers
 from thanos_peer.preparation import outline
 from thanos_peer.problem import Instance, build
 from thanos_peer.simulate import AgentNetwork, EndReason, measure
@@ -99,6 +99,7 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
         ) as cluster,
         Progress("run", outline(topology).most, silent=launch.quiet) as progress,
     ):
+        interrupt.last_words = lambda: _say_how_to_go_on(cluster)
         shutdown: Shutdown | None = None
         is_running, looked_at, first_seen = True, began, None
         while is_running:
@@ -209,6 +210,8 @@ def run_command(
     """
     topology = load(file, allowed_code=allowed_code, method=method)
     warn_of_restarts(topology)
+    if not free_ports:
+        check_addresses(topology)
     instance = build(topology)
     earlier = None if beside is None else mean_of_run(beside, instance)
     if reference:

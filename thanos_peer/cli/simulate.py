@@ -36,6 +36,8 @@ class Interrupt:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.number: int | None = None
+        # Said last where the process ends at once.
+        self.last_words: Callable[[], None] = lambda: None
 
     @property
     def is_asked(self) -> bool:
@@ -58,11 +60,18 @@ class Interrupt:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        # The reader may be gone, or another line is just being written.
+        with contextlib.suppress(OSError, RuntimeError):
+            if self.is_asked:
+                click.echo(
+                    f"interrupted again, ending at once; what there is lies in {self._directory}/", err=True
+                )
+                self.last_words()
+            else:
+                click.echo(
+                    "interrupted: finishing the round and writing the results; again ends at once", err=True
+                )
         if self.is_asked:
-            words = f"interrupted again, ending at once; what there is lies in {self._directory}/"
-            # The reader may be gone, or another line is just being written.
-            with contextlib.suppress(OSError, RuntimeError):
-                click.echo(words, err=True)
             sys.exit(128 + number)
         self.number = number
 

@@ -258,7 +258,9 @@ class _Life:
     def _take_part(self, peer: Peer, features: tuple[str, ...] | None, *, is_first: bool) -> int:
         """Run the peer to its end, and write its results whatever the end."""
         agent, files, store, signals = peer.agent, self.files, self.store, self.signals
-        write = OutcomeWriter(self.topology, peer, files, features).write
+        write = OutcomeWriter(
+            self.topology, peer, files, features, is_alone=not self.options.ends_with_stdin
+        ).write
         first = agent.k
         try:
             _run_loop(

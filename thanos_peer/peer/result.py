@@ -25,9 +25,19 @@ class OutcomeWriter:
         peer: Whose result it is.
         files: Where it goes.
         features: What the rows of X are called.
+        is_alone: Whether nothing else sums up all peers: then what did is of an earlier state.
     """
 
-    def __init__(self, topology: Topology, peer: Peer, files: PeerFiles, features: tuple[str, ...] | None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        peer: Peer,
+        files: PeerFiles,
+        features: tuple[str, ...] | None,
+        *,
+        is_alone: bool = True,
+    ) -> None:
+        self._is_alone = is_alone
         self._topology, self._peer, self._files, self._features = topology, peer, files, features
         self._began = time.monotonic()
 
@@ -53,6 +63,8 @@ class OutcomeWriter:
         facts |= {name: sum(edge[name] for edge in facts["edges"].values()) for name in TOTALS}
         findings = findings_of(self._topology, agent, self._features)
         with _named(files.result):
+            if self._is_alone:
+                files.set_aside()
             files.write(answer.X, answer.arrays.get("D"), answer.sparse, facts, findings)
         for phase in agent.runner.phases_cut_short:
             log.warning(

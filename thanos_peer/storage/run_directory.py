@@ -12,6 +12,7 @@ peers/07.traj  and its X over the rounds, if kept
 summary.json   the result in numbers
 summary.txt    the same in words
 report/        the same as a page and pictures, made afterwards by `thanos-peer report`
+earlier/       history, summary and report of before peers were started again one by one, and went on
 """
 
 import csv
