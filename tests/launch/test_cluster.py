@@ -328,7 +328,7 @@ def test_a_run_says_how_far_its_answer_is_from_that_of_an_earlier_one(tmp_path):
     assert not (tmp_path / "four").exists()
 
 
-def test_a_run_beside_one_on_other_files_is_refused_and_names_whose(tmp_path):
+def test_a_run_beside_one_on_other_files_is_refused(tmp_path):
     parts = some_parts((6, 7, 8))
     (tmp_path / "net.toml").write_text(tomlkit.dumps(raw_with_parts(tmp_path, parts, start=PLAIN)))
     call("simulate", tmp_path / "net.toml", "--out", tmp_path / "one", "--quiet")
@@ -337,7 +337,7 @@ def test_a_run_beside_one_on_other_files_is_refused_and_names_whose(tmp_path):
     write_csv(tmp_path / "1.csv", parts[1])
     refused = call("run", tmp_path / "net.toml", "--out", tmp_path / "two", *beside, code=3).output
     assert f"{tmp_path / 'one'} is a run on other samples" in refused
-    assert "peer 1 has other samples there" in refused
+    assert "its files held others, or other peers had them" in refused
     (tmp_path / "one" / "run.json").write_text("[1]")
     refused = call("run", tmp_path / "net.toml", "--out", tmp_path / "two", *beside, code=3).output
     assert "run.json is not what a run says of itself: " in refused

@@ -69,7 +69,7 @@ class Interrupt:
                 self.last_words()
             else:
                 click.echo(
-                    "interrupted: finishing the round and writing the results; again ends at once", err=True
+                    "interrupted: finishing the round and writing the results; Ctrl-C again ends at once", err=True
                 )
         if self.is_asked:
             sys.exit(128 + number)

@@ -97,7 +97,7 @@ class _Samples:
     """What run.json says of the samples of a run."""
 
     data: dict[str, Any] = field(default_factory=dict)
-    samples: list[str] = field(default_factory=list)
+    samples: str = ""
 
 
 def _check_samples(path: Path, instance: Instance) -> None:
@@ -112,10 +112,8 @@ def _check_samples(path: Path, instance: Instance) -> None:
     other = [
         f"problem.data.{key} is {told.data.get(key)!r} there" for key in data if told.data.get(key) != data[key]
     ]
-    pairs = enumerate(zip(told.samples, instance.samples, strict=False))
-    other += [f"peer {i} has other samples there" for i, (there, here) in pairs if there != here]
-    if told.samples and len(told.samples) != len(instance.samples):
-        other = [f"it has {len(told.samples)} peers, and not {len(instance.samples)}"]
+    if told.samples not in ("", instance.samples):
+        other.append("its files held others, or other peers had them")
     if other:
         raise ConfigError(
             f"{path} is a run on other samples, as its run.json says: {other[0]}; name one on the same"
