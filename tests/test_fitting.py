@@ -13,6 +13,7 @@ from sklearn.decomposition import PCA
 
 import thanos_peer
 from thanos_peer.errors import ConfigError, DataFileError
+from thanos_peer.launch import independent
 from thanos_peer.problem import build
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import load
@@ -42,6 +43,20 @@ def test_without_a_regularizer_it_is_pca_of_all_samples(method, tolerance):
     np.testing.assert_allclose(np.abs(result.components_ @ pca.components_.T), np.eye(2), atol=1e-10 * rough)
     new = np.random.default_rng(8).standard_normal((7, 6))
     np.testing.assert_allclose(np.abs(result.transform(new)), np.abs(pca.transform(new)), atol=1e-8 * rough)
+
+
+@pytest.mark.parametrize("method", ["gram", "proximal-tracking", "thanos"])
+def test_residual_and_verdict_are_of_the_components_that_are_judged(method):
+    samples = make_samples()
+    result = thanos_peer.fit(samples, 2, mu=0.1, method=method)
+    A = independent.prepared(samples, center=True, scale=False) / result.facts["overall"]
+    worth = independent.worth_of(A, result.judged_components_.T, "l1", 0.1)
+    assert worth.residual == pytest.approx(result.facts["residual"], rel=1e-3, abs=1e-12)
+    assert worth.objective == pytest.approx(result.facts["judged_objective"], rel=1e-9)
+    assert result.judged_components_.tobytes() == result.sparse_components_.tobytes()
+    # Methods that mix leave dense loadings beside them.
+    is_same = result.components_.tobytes() == result.judged_components_.tobytes()
+    assert is_same == (method == "gram")
 
 
 @pytest.mark.parametrize("method", ["gram", "proximal", "thanos"])

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from thanos_peer.algorithm.methods import METHODS
+from thanos_peer.algorithm.methods import GENERAL, METHODS
+from thanos_peer.algorithm.search import MOST
 from thanos_peer.block import Matrix
 from thanos_peer.phases import Found
 from thanos_peer.topology import Topology
@@ -11,6 +12,10 @@ from thanos_peer.topology import Topology
 FEWER = "take fewer components, or a smaller tolerance"
 SMOOTHING = 'what is left is the smoothing: take method = "auto"'
 CHECK = "check that the objective is smooth, and gradient the gradient of value"
+SEARCHED = (
+    f"its search of at most {MOST:,} evaluations from each start is over: take a larger tolerance, another start, "
+    f'or method = "{GENERAL}", which max_rounds alone bounds'
+)
 STATIONARY = "stationary, not necessarily the global minimum"
 
 
@@ -143,8 +148,11 @@ def _more(topology: Topology, rounds: int) -> str:
             return f'exchange = "float32" reaches about {topology.least_tolerance:g}: take "float64"'
         is_fixed = _smooths(topology) and "smoothing" not in METHODS[topology.method].settings
         return SMOOTHING if is_fixed else 'raise max_rounds, or take method = "auto"'
-    if not topology.has_rounds_left(rounds):
+    why = topology.why_over(rounds)
+    if why == "max_rounds":
         return "raise max_rounds"
+    if why == "searched":
+        return SEARCHED
     check = "" if topology.problem.objective is None else f"; {CHECK}"
     return f"it does not fall any further: take a larger tolerance, or another start{check}"
 

@@ -13,12 +13,12 @@ from thanos_peer.algorithm.regularizers import is_smooth
 from thanos_peer.errors import ConfigError
 from thanos_peer.loadings.findings import facts_of_loadings, found_as_findings
 from thanos_peer.loadings.result import Result
-from thanos_peer.problem import assemble
+from thanos_peer.problem import Instance, assemble
 from thanos_peer.samples import Moments, check_same_features, columns_of, named
 from thanos_peer.samples.moments import moments_of_rows
 from thanos_peer.samples.names import check_names
 from thanos_peer.simulate import StackedNetwork
-from thanos_peer.topology import Topology, families, parse
+from thanos_peer.topology import families, parse
 from thanos_peer.topology.graph import Edge
 from thanos_peer.topology.variants import settings_of
 
@@ -75,9 +75,11 @@ def fit(  # noqa: PLR0913 - named, each with its default
         The loadings of the first agent; all agree up to the tolerance. `facts` says how the run went, and
         `all_components_` and `all_sparse_components_` have those of all agents.
 
-        `residual` and `has_converged` of `facts` are of `sparse_components_`, where its rows are orthonormal, and
-        else of the orthonormal rows nearest to `common_components_`. The exact methods leave the same in all of
-        these. "thanos" and others that mix do not: `objective` is then of the rows nearest to the common ones.
+        `residual`, `has_converged` and `verdict` of `facts` are of `judged_components_`: of `sparse_components_`,
+        where its rows are orthonormal, and else of the orthonormal rows nearest to `common_components_`. The exact
+        methods leave the same in all of these, and in `components_`. "thanos" and others that mix do not: their
+        `components_` are dense, and not what is judged. `objective` is then of the rows nearest to the common
+        ones, and `judged_objective` of what is judged.
 
     Raises:
         ConfigError: Samples or settings cannot be used.
@@ -100,10 +102,11 @@ def fit(  # noqa: PLR0913 - named, each with its default
         "peers": [{"id": i, "address": f"ipc://@{i}"} for i in range(len(moments))],
     }
     topology = parse(raw, file=Path("fit"), may_lack_data=True, reads_data=False)
-    network = StackedNetwork(assemble(topology, moments))
+    instance = assemble(topology, moments)
+    network = StackedNetwork(instance)
     while not network.is_done:
         network.advance()
-    return _result_of(topology, network, moments[0].features)
+    return _result_of(instance, network, moments[0].features)
 
 
 def _moments_of(samples: Iterable[ArrayLike], names: Sequence[str] | None, *, keeps_rows: bool) -> list[Moments]:
@@ -151,7 +154,8 @@ def _edges_of(graph: str | Iterable[Edge], d: int, seed: int) -> list[list[int]]
         raise ConfigError("graph must be the name of a family, or pairs of agents: [(0, 1), (1, 2)]") from error
 
 
-def _result_of(topology: Topology, network: StackedNetwork, features: tuple[str, ...] | None) -> Result:
+def _result_of(instance: Instance, network: StackedNetwork, features: tuple[str, ...] | None) -> Result:
+    topology = instance.topology
     X, sparse, findings = network.X[0], network.sparse[0], found_as_findings(topology, network.found, features)
     rounds = network.rounds_by_phase
     facts = {
@@ -165,7 +169,7 @@ def _result_of(topology: Topology, network: StackedNetwork, features: tuple[str,
         "messages": sum(rounds.values()) * topology.messages_per_round,
         "payload_bytes": network.payload_sent,
     }
-    return Result(
+    result = Result(
         components_=X.T,
         sparse_components_=sparse.T,
         mean_=findings.mean,
@@ -177,3 +181,6 @@ def _result_of(topology: Topology, network: StackedNetwork, features: tuple[str,
         all_sparse_components_=network.sparse.swapaxes(1, 2),
         facts=facts | facts_of_loadings(X, sparse, findings),
     )
+    value = instance.divided_by(network.overall).whole.value(result.judged_components_.T)
+    result.facts["judged_objective"] = float(value)
+    return result

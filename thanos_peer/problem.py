@@ -1,5 +1,6 @@
 """From a topology to the agents' mathematics: what each of them brings, and all of it together in one place."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -74,6 +75,12 @@ class Instance:
     start: Matrix
     shares: tuple[Share, ...]
     found: Found
+
+    @property
+    def samples(self) -> str:
+        """A digest of all agents' samples and of who has which; empty where they follow from the topology."""
+        digests = [share.samples for share in self.shares]
+        return hashlib.sha256(" ".join(digests).encode()).hexdigest() if any(digests) else ""
 
     def plan(self, agent: AgentId) -> Plan:
         """The phases of one agent."""

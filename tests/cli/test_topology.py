@@ -152,10 +152,10 @@ def test_check_says_what_each_method_that_suits_the_file_sends_in_all_its_phases
         f"at most 3,000 rounds, {3000 * each:,} bytes: {each:,} bytes a round (used by this file)"
     )
     assert [label for label, said in facts.items() if "used by this file" in said] == ["thanos sends"]
-    # A stop takes twice the diameter and one more round.
+    # One sum finds the size and all else. A stop takes twice the diameter and one more round.
     tracking, agreement = 37 * 3 + 7, 3 * (13 * 264 + (14 + 4 * 5) * 8)
     assert facts["proximal-tracking sends"] == (
-        f"{8 + tracking} rounds, {size + agreement + tracking * each:,} bytes: typically 37 iterations of 3 rounds"
+        f"{4 + tracking} rounds, {size + agreement + tracking * each:,} bytes: typically 37 iterations of 3 rounds"
     )
     assert {f"{name} sends" for name in (*SUMMING, *MIXING) if name != "destiny"} <= set(facts)
     # DESTINY is for problems without a regularizer.

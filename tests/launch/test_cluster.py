@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomlkit
 import zmq
 from cli.commands import call
 from processes import (
@@ -23,10 +24,10 @@ from processes import (
     ended_afterwards,
     environment_with,
     is_alive,
-    start_peer,
     wait_until,
     write_topology,
 )
+from uneven import PLAIN, raw_with_parts, some_parts, write_csv
 
 from thanos_peer.launch.cluster import free_ports
 from thanos_peer.loadings.result import load_result
@@ -34,6 +35,11 @@ from thanos_peer.storage.peer_files import PeerFiles
 
 # Peers that take far too long to start; the launcher does not.
 LATE_PEERS = f"import sys, time\ntime.sleep({PATIENCE} if 'fork-server' in sys.orig_argv else 0)\n"
+# The parent of all peers has taken a port, when the launcher has found it free.
+TAKEN = """import socket, sys
+if 'fork-server' in sys.orig_argv:
+    taken = socket.create_server(("127.0.0.1", {}))
+"""
 PEER = re.compile(r"^ *(\d+) .*thanos.peer start --id (\d+) ", re.MULTILINE)
 
 
@@ -151,6 +157,7 @@ def test_a_peer_that_takes_its_time_after_ctrl_c_is_waited_for_by_name(endless, 
         wait_until(lambda: are_stepping(tmp_path / "run", endless), "rounds pass")
         os.kill(pids[1], signal.SIGSTOP)
         launcher.send_signal(signal.SIGINT)
+        assert launcher.stderr.readline().startswith("interrupted: finishing the round and writing the results; ")
         assert any(line.startswith("waiting for peer 1 to finish the round") for line in launcher.stderr)
         assert launcher.poll() is None
         if is_patient:
@@ -160,6 +167,7 @@ def test_a_peer_that_takes_its_time_after_ctrl_c_is_waited_for_by_name(endless, 
         _, stderr = launcher.communicate(timeout=30)
     assert launcher.returncode == 130
     assert ("interrupted again, ending at once; what there is lies in" in stderr) == (not is_patient)
+    assert "to go on from what the peers have saved, start each peer I: thanos-peer start --id I" in stderr
     assert not any(map(is_alive, pids))
     assert (tmp_path / "run" / "summary.txt").exists() == is_patient
 
@@ -182,14 +190,28 @@ def test_no_peer_survives_a_killed_launcher(endless, tmp_path):
         wait_until(lambda: not any(map(is_alive, pids)), "all of them are gone", 30)
 
 
+def test_a_run_whose_peer_could_not_listen_is_refused_and_leaves_nothing(endless, tmp_path):
+    with socket.create_server(("127.0.0.1", int(endless.peers[2].address.rpartition(":")[2]))):
+        refused = call("run", endless.file, "--out", tmp_path / "run", code=3).stderr
+    assert f"peer 2 cannot listen on {endless.peers[2].address}: the address is in use" in refused
+    assert not (tmp_path / "run").exists()
+    elsewhere = write_topology(tmp_path / "far.toml", "path", 2, change=at_another_host, has_keys=True)
+    refused = call("run", elsewhere.file, "--out", tmp_path / "run", code=3).stderr
+    assert "peer 1 cannot listen on tcp://192.0.2.1:7: this host has no such address" in refused
+    assert "; --free-ports gives every peer a port of this machine" in refused
+    assert not (tmp_path / "run").exists()
+
+
+def at_another_host(raw):
+    raw["peers"][1]["address"] = "tcp://192.0.2.1:7"
+
+
 def test_a_peer_that_fails_stops_the_run_and_is_named_with_the_end_of_its_log(endless, tmp_path):
-    other = start_peer(endless, 2, tmp_path / "other")
-    with ended_afterwards(other):
-        wait_until(lambda: "listening" in (tmp_path / "other" / "said-2.log").read_text(), "the port is taken")
-        launcher = launch(endless, tmp_path / "run")
-        with ended_afterwards(launcher):
-            wait_until(lambda: processes_with(tmp_path / "run"), "it runs")
-            _, stderr = launcher.communicate(timeout=60)
+    port = int(endless.peers[2].address.rpartition(":")[2])
+    launcher = launch(endless, tmp_path / "run", env=environment_with(TAKEN.format(port), tmp_path / "taken"))
+    with ended_afterwards(launcher):
+        wait_until(lambda: processes_with(tmp_path / "run"), "it runs")
+        _, stderr = launcher.communicate(timeout=60)
     assert launcher.returncode == 3
     assert "peer 2 ended with exit code 3" in stderr
     assert "in use" in stderr
@@ -198,7 +220,7 @@ def test_a_peer_that_fails_stops_the_run_and_is_named_with_the_end_of_its_log(en
     assert not processes_with(tmp_path / "run")
 
 
-@pytest.mark.parametrize(("has_keys", "options"), [(True, ["--free-ports"]), (True, []), (False, [])])
+@pytest.mark.parametrize(("has_keys", "options"), [(True, ["--free-ports"]), (True, [])])
 def test_a_killed_peer_stops_the_run_which_goes_on_by_the_command_that_is_named(tmp_path, has_keys, options):
     topology = write_topology(tmp_path / "net.toml", "ring", 4, max_rounds=6000, has_keys=has_keys)
     launcher = launch(topology, tmp_path / "a run", "--quiet", *options)
@@ -209,16 +231,49 @@ def test_a_killed_peer_stops_the_run_which_goes_on_by_the_command_that_is_named(
         _, stderr = launcher.communicate(timeout=60)
     assert launcher.returncode == 128 + signal.SIGKILL
     assert "peer 1 was ended by SIGKILL" in stderr
-    program, *words = shlex.split(stderr.splitlines()[-1].partition("start each peer: ")[2])
+    go_on(stderr.splitlines()[-1].partition("start each peer: ")[2], 4)
+    assert_same_bits(tmp_path / "a run", topology)
+
+
+def go_on(words, count):
+    """Start so many peers with the command of these words, up to their end."""
+    program, *words = shlex.split(words)
     assert program == "thanos-peer"
     with contextlib.ExitStack() as stack:
         peers = []
-        for i in range(4):
+        for i in range(count):
             own = [re.sub(r"\bI\b", str(i), word) for word in words]
             peers.append(subprocess.Popen(command(*own), stderr=subprocess.DEVNULL))
             stack.enter_context(ended_afterwards(peers[-1]))
-        assert [peer.wait(timeout=120) for peer in peers] == [0] * 4
-    assert_same_bits(tmp_path / "a run", topology)
+        assert [peer.wait(timeout=120) for peer in peers] == [0] * count
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "killed"])
+def test_what_was_said_of_a_run_that_was_gone_on_with_is_set_aside(tmp_path, number):
+    topology = write_topology(tmp_path / "net.toml", "path", 2, max_rounds=3000)
+    out, said = tmp_path / "run", {"history.csv"}
+    launcher = launch(topology, out, "--quiet", "--every", 1)
+    with ended_afterwards(launcher):
+        pids = peers_of(launcher, 2)
+        wait_until(lambda: (out / "history.csv").stat().st_size > 1000, "rounds are measured")
+        launcher.send_signal(number)
+        _, stderr = launcher.communicate(timeout=60)
+        wait_until(lambda: not any(map(is_alive, pids)), "all of them are gone", 30)
+    if number == signal.SIGINT:
+        words = stderr.partition("start each peer I: ")[2]
+        said |= {"summary.json", "summary.txt", "report"}
+        call("report", out)
+        assert "it was interrupted" in (out / "report" / "report.html").read_text()
+    else:
+        words = f"thanos-peer start --id I --topology {out}/topology.toml --out {out} --state {out}/state"
+    go_on(words, 2)
+    left = {path.name for path in out.iterdir()}
+    assert left == {"earlier", "peers", "run.json", "state", "topology.keys", "topology.toml"}
+    assert {path.name for path in (out / "earlier").iterdir()} == said
+    if number == signal.SIGINT:
+        assert (out / "earlier" / "report" / "report.html").exists()
+        call("report", out)
+        assert "2 peers, 3,000 rounds; all of them are done" in (out / "report" / "report.html").read_text()
 
 
 def test_a_directory_with_results_is_refused(tmp_path):
@@ -266,3 +321,23 @@ def test_a_run_says_how_far_its_answer_is_from_that_of_an_earlier_one(tmp_path):
     assert f"/  {np.linalg.norm(U @ Vt - V @ Wt):.3e}, " in line
     refused = call("run", other.file, "--out", tmp_path / "four", *beside, code=3).output
     assert "is a run of another problem" in refused
+    other = write_topology(tmp_path / "other.toml", "ring", 3, seed=2, max_rounds=30)
+    refused = call("run", other.file, "--out", tmp_path / "four", *beside, code=3).output
+    said = "is a run on other samples, as its run.json says: problem.data.seed is 1 there; name one on the same"
+    assert said in refused
+    assert not (tmp_path / "four").exists()
+
+
+def test_a_run_beside_one_on_other_files_is_refused(tmp_path):
+    parts = some_parts((6, 7, 8))
+    (tmp_path / "net.toml").write_text(tomlkit.dumps(raw_with_parts(tmp_path, parts, start=PLAIN)))
+    call("simulate", tmp_path / "net.toml", "--out", tmp_path / "one", "--quiet")
+    beside = "--quiet", "--free-ports", "--beside", tmp_path / "one"
+    parts[1][0, 0] += 1.0
+    write_csv(tmp_path / "1.csv", parts[1])
+    refused = call("run", tmp_path / "net.toml", "--out", tmp_path / "two", *beside, code=3).output
+    assert f"{tmp_path / 'one'} is a run on other samples" in refused
+    assert "its files held others, or other peers had them" in refused
+    (tmp_path / "one" / "run.json").write_text("[1]")
+    refused = call("run", tmp_path / "net.toml", "--out", tmp_path / "two", *beside, code=3).output
+    assert "run.json is not what a run says of itself: " in refused

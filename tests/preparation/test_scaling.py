@@ -22,7 +22,7 @@ from uneven import (
 from thanos_peer.agent import Agent
 from thanos_peer.algorithm.stiefel import polar
 from thanos_peer.errors import DataFileError
-from thanos_peer.phases import Found
+from thanos_peer.phases import Found, run_sums
 from thanos_peer.problem import Instance, build, share_of
 from thanos_peer.simulate import AgentNetwork
 
@@ -170,10 +170,12 @@ def test_a_constant_column_is_no_mistake_where_nothing_is_scaled(tmp_path):
 
 
 @pytest.mark.parametrize(("value", "center"), [(0.0, True), (0.0, False), (0.1, True)])
-@pytest.mark.parametrize("has_size", [True, False])
-def test_samples_of_which_nothing_is_left_are_refused(tmp_path, has_size, value, center):
+@pytest.mark.parametrize(
+    ("has_size", "method"), [(True, "thanos"), (True, "proximal-tracking"), (False, "thanos")]
+)
+def test_samples_of_which_nothing_is_left_are_refused(tmp_path, has_size, method, value, center):
     parts, data = [np.full((m, N), value) for m in (20, 3, 30)], {"kind": "files", "center": center}
-    raw = raw_with_parts(tmp_path, parts, data=data, start=PLAIN, max_rounds=5)
+    raw = raw_with_parts(tmp_path, parts, data=data, start=PLAIN, max_rounds=5, method=method)
     if not has_size:
         with_own_steps(raw)
     topology = make_topology(raw, file=tmp_path / "net.toml")
@@ -183,6 +185,35 @@ def test_samples_of_which_nothing_is_left_are_refused(tmp_path, has_size, value,
     shares = tuple(share_of(topology, i) for i in range(3))
     with pytest.raises(DataFileError, match=r"^all samples of all peers are nothing"):
         run(AgentNetwork(Instance(topology, (), None, shares, Found())))
+
+
+@pytest.mark.parametrize("unit", [2.0**-300, 2.0**-50, 1.0, 2.0**60])
+def test_one_sum_finds_the_size_and_what_tracking_has_to_know_whatever_the_unit(tmp_path, unit):
+    parts = [unit * standardised([part]) for part in some_parts((20, 9, 30))]
+    data, draft = {"kind": "files"}, {"method": "proximal-tracking", "mu": 0.5 * unit**2, "tolerance": 1e-9}
+    network = network_of(tmp_path, parts, "path", data=data, start=PLAIN, max_rounds=2000, **draft)
+    rounds = run(network)
+    assert list(rounds) == ["size", "proximal-tracking", "consensus", "verdict"]
+    assert rounds["size"] == 2
+    largest, bound = max(np.linalg.norm(part, 2) ** 2 for part in parts), sum((part**2).sum() for part in parts)
+    M, low = network.agents[0].found.agreed[:2]
+    # Where eighth powers leave the numbers, the bound takes their place.
+    is_within = 2.0**-50 <= unit <= 1
+    assert largest <= M / 3 * (1 + 1e-12)
+    assert pytest.approx(largest, rel=0.15) == M / 3 if is_within else bound == M / 3
+    assert M / 3 <= low <= M
+    assert all(agent.found.residual <= 1e-9 for agent in network.agents)
+
+
+@pytest.mark.parametrize("method", ["thanos", "proximal-tracking"])
+def test_samples_whose_gradients_would_be_too_large_are_refused_by_all(tmp_path, method):
+    parts = [np.full((4, N), 1e76) for _ in range(4)]
+    raw = raw_with_parts(tmp_path, parts, data={"kind": "files"}, start=PLAIN, method=method)
+    topology = make_topology(raw, file=tmp_path / "net.toml")
+    plans = [share_of(topology, i).plan() for i in range(4)]
+    assert [plan.phases[0].name for plan in plans] == ["size"] * 4
+    with pytest.raises(DataFileError, match=r"^all samples together are too large .* so that it is below 1e\+150"):
+        run_sums([plan.phases[0] for plan in plans], Found())
 
 
 @pytest.mark.parametrize("m", [1, 9])

@@ -26,10 +26,10 @@ def instances(tmp_path_factory):
     directory, made = tmp_path_factory.mktemp("parts"), {}
     parts = [np.random.default_rng(i).standard_normal((20, N)) for i in range(D)]
 
-    def instance(method, start=FOUND, **settings):
-        key = method, start["kind"], *settings.items()
+    def instance(method, start=FOUND, data=PREPARED, **settings):
+        key = method, start["kind"], data["overall"], *settings.items()
         if key not in made:
-            raw = raw_with_parts(directory, parts, "star", data=PREPARED, start=start, p=P)
+            raw = raw_with_parts(directory, parts, "star", data=data, start=start, p=P)
             if method != "thanos":
                 raw["algorithm"] = {"method": method, "start": dict(start)} | settings
             made[key] = build(make_topology(raw, file=directory / "net.toml"))
@@ -161,6 +161,22 @@ def test_so_does_one_that_tells_the_start(instances, where, value, fault):
         lie(instances("proximal", start), "size", WORD, word_with(where, value))
 
 
+@pytest.mark.parametrize(
+    ("where", "value", "fault"),
+    [
+        (1, -1.0, r"\|\|A\|\|_F\^2 is -1, not from"),
+        (2, 0.0, r"the largest \|\|A_i\|\|_2\^2 is 0, not from "),
+        (3, 1e300, r"low is 1e\+300, not from "),
+        (5, 1e9, r"the number of roots is 1e\+09, not a whole one below 4"),
+        (slice(24, None), 1e200, r"the largest entry of the gradient is 4e\+200, "),
+    ],
+)
+def test_so_does_one_that_tells_the_size_and_what_tracking_has_to_know(instances, where, value, fault):
+    instance = instances("proximal-tracking", {"kind": "random", "seed": 1}, PREPARED | {"overall": "raw"})
+    with pytest.raises(RemoteProtocolError, match=f"neighbor 0, .* in phase size cannot be: {fault}"):
+        lie(instance, "size", WORD, word_with(where, value))
+
+
 SUMS = [
     ("gram", "mean", 0, -(1 << 1080), "the number of samples is "),
     ("gram", "size", 0, -(1 << 2000), r"the sum of all \|\|A_i\|\|_2\^2 is "),
@@ -191,6 +207,20 @@ def test_a_sum_that_cannot_be_ends_the_root_with_the_name_of_the_phase(
     ) as caught:
         lie(instances(method), phase, "int", sum_with(where, value))
     assert caught.match(fault)
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "fault"),
+    [
+        (0, -(1 << 2000), r"the sum of all \|\|A_i\|\|_2\^2 is "),
+        (2, -(1 << 1200), r"the largest \|\|A_i\|\|_2\^2 is 0, "),
+        (3, 1 << 2100, "the largest entry of the gradient is inf, "),
+    ],
+)
+def test_so_does_one_of_the_size_and_of_what_tracking_has_to_know(instances, where, value, fault):
+    instance = instances("proximal-tracking", {"kind": "random", "seed": 1}, PREPARED | {"overall": "raw"})
+    with pytest.raises(RemoteProtocolError, match=f"the sum of all peers in phase size cannot be: {fault}"):
+        lie(instance, "size", "int", sum_with(where, value))
 
 
 @pytest.mark.parametrize("method", ["gram", "proximal"])

@@ -96,7 +96,9 @@ def test_methods_for_sparse_pca_and_those_that_draw_from_its_samples_are_refused
     raw["algorithm"] = {"method": name, "start": {"kind": "random", "seed": 1}}
     (line,) = refusal(raw).splitlines()
     others = ", ".join(sorted(other for other, method in METHODS.items() if not method.is_for_pca))
-    assert f"algorithm.method = '{name}': must be one of {others} with an objective of your own" in line
+    assert (
+        f"algorithm.method = '{name}': must be \"auto\", or one of {others}, with an objective of your own" in line
+    )
     assert "proximal, subgradient, thanos" in others
 
 

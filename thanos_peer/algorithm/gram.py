@@ -75,6 +75,11 @@ class Gram(Solving):
         return min(allowed, -(-restarts * MOST // evaluations_per_sum(n, p)))
 
     @staticmethod
+    def may_be_cut(sums: int, n: int, p: int) -> bool:
+        """Not before as many as that takes."""
+        return sums * evaluations_per_sum(n, p) >= MOST
+
+    @staticmethod
     def layout(n: int, p: int, *, is_pca: bool) -> Layout:
         """The lower half of A_iA_i' up; down how it stands, the answer, and the same of all samples."""
         assert is_pca, "checked when the file was loaded"  # noqa: S101

@@ -63,6 +63,11 @@ class Solving(Traits, Pooled, Protocol):
         sums = cls.typical_sums(outlook.p, outlook.mu, outlook.digits, outlook.restarts)
         return Expected(sums * outlook.rounds_of_sum, f"typically {sums} sum{'s' * (sums > 1)}")
 
+    @staticmethod
+    def may_be_cut(sums: int, n: int, p: int) -> bool:  # noqa: ARG004
+        """Whether the search from one start may have used all its evaluations, in so many sums."""
+        return False
+
     def is_last(self, word: Matrix) -> bool:
         """Whether it holds the answer."""
         return bool(word[0] != GOES_ON)

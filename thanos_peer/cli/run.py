@@ -18,7 +18,7 @@ from thanos_peer.cli.progress import NetworkPace, Progress
 from thanos_peer.cli.simulate import Interrupt, default_directory, solve_now_if_possible
 from thanos_peer.cli.start import ALLOW_CODE, SURVIVE
 from thanos_peer.errors import ConfigError
-from thanos_peer.launch.cluster import Cluster, free_ports, prepare_peers
+from thanos_peer.launch.cluster import Cluster, check_addresses, free_ports, prepare_peers
 from thanos_peer.preparation import outline
 from thanos_peer.problem import Instance, build
 from thanos_peer.simulate import AgentNetwork, EndReason, measure
@@ -99,6 +99,7 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
         ) as cluster,
         Progress("run", outline(topology).most, silent=launch.quiet) as progress,
     ):
+        interrupt.last_words = lambda: _say_how_to_go_on(cluster)
         shutdown: Shutdown | None = None
         is_running, looked_at, first_seen = True, began, None
         while is_running:
@@ -177,7 +178,7 @@ _GIVE_UP = click.option(
     "--beside",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="RUN",
-    help="Also report how far the answer is from that of an earlier run of the same problem, in this directory.",
+    help="Also report how far the answer is from that of an earlier run on the same samples, in this directory.",
 )
 @_FREE_PORTS
 @_EVERY
@@ -209,19 +210,21 @@ def run_command(
     """
     topology = load(file, allowed_code=allowed_code, method=method)
     warn_of_restarts(topology)
+    if not free_ports:
+        check_addresses(topology)
     instance = build(topology)
-    earlier = None if beside is None else mean_of_run(beside, topology)
+    earlier = None if beside is None else mean_of_run(beside, instance)
     if reference:
         solve_now_if_possible(instance)
     launch = Launch(topology, instance, reference, free_ports, every, give_up, survive, quiet)
     interrupt = Interrupt(out := out or default_directory(topology.name))
     interrupt.listen()
-    with RunDirectory(out, topology, engine="network") as directory:
+    with RunDirectory(out, topology, engine="network", samples=instance.samples) as directory:
         summary = run_network(launch, directory, interrupt)
         directory.write_summary(summary)
     click.echo(f"{summary.in_words()}\n  written to          {directory.path}/")
     if beside is not None and earlier is not None:
-        click.echo(words_on_distance(instance, earlier, mean_of_run(directory.path, topology), beside))
+        click.echo(words_on_distance(instance, earlier, mean_of_run(directory.path, instance), beside))
     if summary.ending == EndReason.INTERRUPTED.value:
         sys.exit(interrupt.exit_code)
 
@@ -268,7 +271,7 @@ def verify_command(
     launch = Launch(topology, instance, False, True, 10, give_up, "power", quiet)  # noqa: FBT003
     interrupt = Interrupt(out := out or default_directory(topology.name))
     interrupt.listen()
-    with RunDirectory(out, topology, engine="network") as directory:
+    with RunDirectory(out, topology, engine="network", samples=instance.samples) as directory:
         directory.write_summary(run_network(launch, directory, interrupt))
     # The comparison below does not look whether it is asked to end.
     interrupt.stop_listening()

@@ -36,6 +36,8 @@ class Interrupt:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.number: int | None = None
+        # Said last where the process ends at once.
+        self.last_words: Callable[[], None] = lambda: None
 
     @property
     def is_asked(self) -> bool:
@@ -58,11 +60,18 @@ class Interrupt:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        # The reader may be gone, or another line is just being written.
+        with contextlib.suppress(OSError, RuntimeError):
+            if self.is_asked:
+                click.echo(
+                    f"interrupted again, ending at once; what there is lies in {self._directory}/", err=True
+                )
+                self.last_words()
+            else:
+                click.echo(
+                    "interrupted: finishing the round and writing the results; Ctrl-C again ends at once", err=True
+                )
         if self.is_asked:
-            words = f"interrupted again, ending at once; what there is lies in {self._directory}/"
-            # The reader may be gone, or another line is just being written.
-            with contextlib.suppress(OSError, RuntimeError):
-                click.echo(words, err=True)
             sys.exit(128 + number)
         self.number = number
 
@@ -123,7 +132,7 @@ def simulate_command(
         solve_now_if_possible(instance)
     interrupt = Interrupt(out := out or default_directory(topology.name))
     interrupt.listen()
-    with RunDirectory(out, topology, engine=engine) as directory:
+    with RunDirectory(out, topology, engine=engine, samples=instance.samples) as directory:
         began, network = time.monotonic(), ENGINES[engine](instance)
         with Progress("simulate", outline(topology).most, silent=quiet) as progress:
             prepare(network, should_stop=lambda: interrupt.is_asked, on_phase=progress.show_phase)

@@ -22,7 +22,6 @@ from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.trajectory import TrajectoryReader
 from thanos_peer.topology import Topology
 from thanos_peer.topology.editing import with_ports, with_public_keys
-from thanos_peer.topology.sockets import check_sockets
 from thanos_peer.transport.keys import (
     credentials_of,
     make_keys,
@@ -31,10 +30,12 @@ from thanos_peer.transport.keys import (
     secret_file,
     write_secrets,
 )
+from thanos_peer.transport.links import check_can_listen
 
 # Lines of a failed peer's log that are shown to the user.
 LAST_LINES = 5
 AT_ONCE = 0.2  # seconds
+FREE_PORTS = "--free-ports"
 # Ports that peers may get: below those that most systems give to outgoing connections.
 PORTS = range(10_000, 32_768)
 
@@ -74,6 +75,20 @@ def _keep(port: socket.socket) -> None:
         there.recv(1)
 
 
+def check_addresses(topology: Topology) -> None:
+    """See that every peer of a topology could listen here, at the address that is in the file.
+
+    Raises:
+        ConfigError: One could not.
+    """
+    for i, peer in enumerate(topology.peers):
+        try:
+            check_can_listen(peer.bind or peer.address)
+        except ConfigError as error:
+            way_out = "" if FREE_PORTS in str(error) else f"; {FREE_PORTS} gives every peer a port of this machine"
+            raise ConfigError(f"peer {i} {error}{way_out}") from error
+
+
 def prepare_peers(
     topology: Topology,
     file: Path,
@@ -94,8 +109,6 @@ def prepare_peers(
         binds: Where each peer listens, if that is another port.
         makes_keys: Whether peers without keys get new ones.
     """
-    if ports is None:
-        check_sockets(topology)
     directory = secret_directory(topology.file if topology.has_keys else file)
     if not topology.has_keys and makes_keys:
         keys = make_keys(topology)

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from thanos_peer.algorithm.measures import judged
 from thanos_peer.algorithm.stiefel import polar
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError, DataFileError
@@ -29,8 +30,8 @@ class Result:
         scale_: What to divide them by then, (n,); None for nothing.
         feature_names_in_: What the features are called, (n,); None where no name is known.
         explained_variance_ratio_: The share of all variance that each component explains, (p,), if known.
-        common_components_: The mean of all peers' loadings, (p, n), if known: what objective, variances and
-            residual belong to.
+        common_components_: The mean of all peers' loadings, (p, n), if known: what objective and variances belong
+            to. What `residual`, `has_converged` and `verdict` of the facts are of is `judged_components_`.
         all_components_: The loadings of every agent, (d, p, n), where all ran in this process.
         all_sparse_components_: The sparse loadings of every agent, (d, p, n), likewise.
         facts: What else is known of the run, as in the .json beside the result.
@@ -56,6 +57,16 @@ class Result:
     def polar_components_(self) -> Matrix:
         """The loadings moved to the nearest ones that are orthonormal to the last digits, (p, n)."""
         return polar(self.components_.T).T
+
+    @property
+    def judged_components_(self) -> Matrix:
+        """What residual and verdict are of, (p, n): the sparse loadings if they are orthonormal.
+
+        Else it is the common loadings, moved to the nearest orthonormal ones. Methods that sum leave the same in
+        `components_`; those that mix, such as "thanos", do not.
+        """
+        common = self.components_ if self.common_components_ is None else self.common_components_
+        return judged(self.sparse_components_.T, polar(common.T)).T
 
     def components(self, kind: Kind = "dense") -> Matrix:
         """The loadings as they are, moved to the nearest orthonormal ones, or sparse; (p, n)."""

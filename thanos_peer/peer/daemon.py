@@ -264,9 +264,9 @@ class _Life:
     def _take_part(self, peer: Peer, features: tuple[str, ...] | None, *, is_first: bool) -> int:
         """Run the peer to its end, and write its results whatever the end."""
         agent, files, store, signals = peer.agent, self.files, self.store, self.signals
-        policy = self.options.policy
+        policy, is_alone = self.options.policy, not self.options.ends_with_stdin
         agreed = {} if policy is None else policy.rules.asked
-        write = OutcomeWriter(self.topology, peer, files, features, agreed).write
+        write = OutcomeWriter(self.topology, peer, files, features, policy=agreed, is_alone=is_alone).write
         first = agent.k
         try:
             _run_loop(
@@ -311,9 +311,7 @@ def _write_at_least_something(write: Callable[[str], None], error: ThanosPeerErr
 
 def _ending_of(topology: Topology, agent: Agent) -> str:
     """As `EndReason` names it."""
-    if agent.runner.is_below_tolerance:
-        return "tolerance"
-    return "stuck" if topology.has_rounds_left(agent.runner.main_round) else "max_rounds"
+    return "tolerance" if agent.runner.is_below_tolerance else topology.why_over(agent.runner.main_round)
 
 
 def _ignore(agent: Agent) -> None:

@@ -27,6 +27,7 @@ class OutcomeWriter:
         files: Where it goes.
         features: What the rows of X are called.
         policy: The rules of this site that held.
+        is_alone: Whether nothing else sums up all peers: then what did is of an earlier state.
     """
 
     def __init__(
@@ -35,8 +36,11 @@ class OutcomeWriter:
         peer: Peer,
         files: PeerFiles,
         features: tuple[str, ...] | None,
+        *,
         policy: Mapping[str, Any],
+        is_alone: bool,
     ) -> None:
+        self._is_alone = is_alone
         self._topology, self._peer, self._files, self._features = topology, peer, files, features
         self._policy = dict(policy)
         self._began = time.monotonic()
@@ -64,6 +68,8 @@ class OutcomeWriter:
         facts |= {"policy": self._policy}
         findings = findings_of(self._topology, agent, self._features)
         with _named(files.result):
+            if self._is_alone:
+                files.set_aside()
             files.write(answer.X, answer.arrays.get("D"), answer.sparse, facts, findings)
         for phase in agent.runner.phases_cut_short:
             log.warning(

@@ -1,7 +1,8 @@
 """What one agent brings to a run, and the phases that it goes through with it.
 
     mean, spread        the mean and the scale of all samples, where they are to be centered or scaled
-    size                how large all samples are together, where something is to follow from it
+    size                how large all samples are together, where something is to follow from it; and what a
+                        method that mixes has to know, if nothing else comes before: else that is `agreement`
     leading             the leading singular vectors of all samples, to start from;
     subspace, rotation  or the same by DESTINY
     the main phase      the rounds of the method

@@ -1,13 +1,17 @@
 """The mean, the spread and the size of all samples, by sums."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from thanos_peer.algorithm.accelerated import on_manifold
 from thanos_peer.algorithm.faults import orthonormal_fault, range_fault
+from thanos_peer.algorithm.fixed_point import EXACT
+from thanos_peer.algorithm.method import Preparation, Setup
 from thanos_peer.algorithm.methods import METHODS
-from thanos_peer.algorithm.pooling import Pooled, Sum
+from thanos_peer.algorithm.pooling import Layout, Pooled, Sum
 from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
 from thanos_peer.phases import Found, Phase
@@ -25,24 +29,40 @@ LARGEST_COUNT = 2.0**53
 LARGEST = 1e150
 
 
+class Besides(NamedTuple):
+    """What a method sums before it starts, and what that is made of."""
+
+    preparation: type[Preparation]
+    setup: Callable[[Found], Setup]
+
+
 class Scaling:
     """Phases `mean` and `spread`, where samples are to be centered or scaled, and `size`, where that is needed.
 
     The word of `size` also has the root's start, where the method asks for that and no later phase finds another.
+
+    Args:
+        own: The agent's data.
+        besides: What else is found in phase `size`; None for nothing.
     """
 
-    def __init__(self, own: Own) -> None:
-        self._own = own
+    def __init__(self, own: Own, besides: Besides | None = None) -> None:
+        self._own, self._besides = own, besides
+        self._layout = (
+            Layout(EXACT.kind, 0, 0) if besides is None else besides.preparation.layout(*own.shape, own.d)
+        )
+        self._starts = own.shape[0] * own.shape[1] if self._tells_start else 0
 
     def phases(self) -> list[Phase]:
         """Those that the topology needs."""
-        (n, p), phases = self._own.shape, list[Phase]()
-        start = n * p if self._tells_start else 0
+        n, start, also, phases = self._own.shape[0], self._starts, self._layout, list[Phase]()
         if self._own.tells_sums:
             phases.append(self._own.sum("mean", n + 1, n + 1, self._mean_sum, _find_mean))
             phases.append(self._own.sum("spread", n, n, self._spread_sum, self._find_spread))
         if needs_size(self._own.topology):
-            phases.append(self._own.sum("size", 2, 2 + start, self._size_sum, self._find_size))
+            phases.append(
+                self._own.sum("size", 2 + also.up, 2 + start + also.down, self._size_sum, self._find_size)
+            )
         elif start:
             phases.append(self._own.sum("size", 1, 1 + start, self._bound_sum, self._find_bound))
         return phases
@@ -106,19 +126,40 @@ class Scaling:
         return replace(found, variance=variance)
 
     def _size_sum(self, found: Found) -> Pooled:
-        f, n = self._own.pca(found), self._own.shape[0]
+        f, n, after = self._own.pca(found), self._own.shape[0], 2 + self._starts
+        own, besides = self._own_besides(found)
 
         def fault(word: Matrix) -> str | None:
             size, total = word[:2].tolist()
             least = range_fault("||A||_F^2", total, f.variance(), np.inf)
             return least or range_fault("the sum of all ||A_i||_2^2", size, total / n, total)
 
+        def decide(sums: Matrix) -> Matrix:
+            _, more = besides(sums).decide(None, sums[2:])
+            return np.concatenate([self._with_start(sums[:2]), more])
+
         return Sum(
-            lambda: np.array([f.lipschitz(), f.variance()]),
-            self._with_start,
-            sum_fault=fault,
-            word_fault=lambda word: fault(word) or self._start_fault(word[2:]),
+            lambda: np.concatenate([[f.lipschitz(), f.variance()], own()]),
+            decide,
+            sum_fault=lambda sums: fault(sums) or besides(sums).sum_fault(sums[2:]),
+            word_fault=lambda word: (
+                fault(word) or self._start_fault(word[2:after]) or besides(word).word_fault(word[after:])
+            ),
         )
+
+    def _own_besides(self, found: Found) -> tuple[Callable[[], Matrix], Callable[[Matrix], Pooled]]:
+        """This agent's numbers of what is found besides; from a sum or a word to how the rest of it is read."""
+        nothing = Sum(lambda: np.empty(0), lambda _: np.zeros(self._layout.down))
+        if self._besides is None:
+            return lambda: np.empty(0), lambda _: nothing
+        preparation, setup = self._besides.preparation, self._besides.setup(found)
+
+        def besides(numbers: Matrix) -> Pooled:
+            # Without a sound size nothing follows, and the run ends with the reason.
+            is_sound = _size_fault(numbers) is None
+            return preparation(replace(setup, bound=float(numbers[1]))) if is_sound else nothing
+
+        return lambda: preparation(setup).numbers(None), besides
 
     def _bound_sum(self, found: Found) -> Pooled:
         """What an objective that is not PCA knows of its curvature, at least this agent's own."""
@@ -143,19 +184,29 @@ class Scaling:
         ||A||_F^2 does not depend on who has which samples, so that is what they are divided by where the leading
         vectors are not looked for. Before a search by DESTINY they are divided by the bound.
         """
-        size, total = word[:2]
-        if not size > 0:
-            raise DataFileError(NOTHING_LEFT)
-        if not total < LARGEST:
-            raise DataFileError(
-                f"all samples together are too large for double precision, ||A||_F^2 = {total:.1e}: scale the "
-                f"files of all peers down, so that it is below {LARGEST:.0e}"
-            )
-        found = replace(self._take_start(found, word[2:]), size=size, total=total)
+        (size, total), after = word[:2], 2 + self._starts
+        if (fault := _size_fault(word)) is not None:
+            raise DataFileError(fault)
+        found = replace(self._take_start(found, word[2:after]), size=size, total=total)
+        if self._besides is not None:
+            found = replace(found, agreed=word[after:])
         start = self._own.topology.algorithm.start
         if isinstance(start, LeadingStart):
             return found
         return self._own.divided(found, size if isinstance(start, DestinyStart) else total)
+
+
+def _size_fault(word: Matrix) -> str | None:
+    """Why samples of this size cannot be gone on with."""
+    size, total = word[:2]
+    if not size > 0:
+        return NOTHING_LEFT
+    if not total < LARGEST:
+        return (
+            f"all samples together are too large for double precision, ||A||_F^2 = {total:.1e}: scale the "
+            f"files of all peers down, so that it is below {LARGEST:.0e}"
+        )
+    return None
 
 
 def _find_mean(found: Found, word: Matrix) -> Found:

@@ -15,13 +15,13 @@ from thanos_peer.algorithm.traits import Traits
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.phases import Found, Masking, Mixing, Phase, Plan, Pooling, run_sums
 from thanos_peer.preparation.own import Own
-from thanos_peer.preparation.scaling import Scaling
+from thanos_peer.preparation.scaling import Besides, Scaling
 from thanos_peer.preparation.start import Start
 from thanos_peer.preparation.verdict import Verdict
 from thanos_peer.rules import parameters_of, regularizer_of, restart_of, seed_of, share_of_regularizer, start_of
 from thanos_peer.samples import Moments
 from thanos_peer.topology import Topology
-from thanos_peer.topology.sections import LeadingStart
+from thanos_peer.topology.sections import DestinyStart, LeadingStart
 
 SCALED = 'problem.data.overall = "auto" for files, or take method = "auto", which cannot diverge'
 SHORTER = f"try a smaller step (algorithm.step), a larger sigma, {SCALED}"
@@ -57,10 +57,14 @@ class Share:
 
     def plan(self) -> Plan:
         """Its phases, in order."""
-        before = Scaling(self.own).phases()
+        preparation = MIXING[self._topology.method].preparation if self._method.mixes else None
+        besides = None
+        if preparation is not None and self._agrees_at_once:
+            besides = Besides(preparation, self.prepare_main)
+        before = Scaling(self.own, besides).phases()
         if not self.finds_start_itself:
             before += Start(self.own).phases()
-        if self._method.mixes and (preparation := MIXING[self._topology.method].preparation) is not None:
+        if preparation is not None and besides is None:
             before.append(self._agreement_phase(preparation))
         # What a method that mixes from the first round on sends tells more than its later sums.
         if self._topology.masks_sums and (before or not self._method.mixes):
@@ -71,6 +75,13 @@ class Share:
     def finds_start_itself(self) -> bool:
         """Whether the leading vectors are wanted, and follow from what the method sums anyway."""
         return self._method.finds_start and isinstance(self._topology.algorithm.start, LeadingStart)
+
+    @property
+    def _agrees_at_once(self) -> bool:
+        """Whether no phase finds its start, or divides its samples: then one sum finds the size and the rest."""
+        topology = self._topology
+        is_divided = getattr(topology.problem.data, "overall", None) == "auto"
+        return not is_divided and not isinstance(topology.algorithm.start, LeadingStart | DestinyStart)
 
     @property
     def _method(self) -> type[Traits]:

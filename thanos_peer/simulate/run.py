@@ -6,6 +6,7 @@ from enum import Enum
 
 from thanos_peer.algorithm.measures import Stationarity, consensus_error, distance, feasibility
 from thanos_peer.algorithm.reference import Reference
+from thanos_peer.algorithm.search import MOST
 from thanos_peer.algorithm.stiefel import infeasibility, polar
 from thanos_peer.block import Matrix
 from thanos_peer.problem import Instance
@@ -19,6 +20,7 @@ class EndReason(Enum):
     TOLERANCE = "every agent met the stopping rule of the method"
     MAX_ROUNDS = "the maximum number of rounds was reached"
     STUCK = "the residual did not fall any further"
+    SEARCHED = f"the search of at most {MOST:,} evaluations from each start was over"
     INTERRUPTED = "it was interrupted"
 
 
@@ -126,4 +128,4 @@ def ending_of(network: Ended, topology: Topology) -> EndReason:
         return EndReason.INTERRUPTED
     if network.is_below_tolerance:
         return EndReason.TOLERANCE
-    return EndReason.STUCK if topology.has_rounds_left(network.k) else EndReason.MAX_ROUNDS
+    return EndReason[topology.why_over(network.k).upper()]

@@ -1,16 +1,17 @@
 """What the peers of a network have left behind, all together."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from thanos_peer.algorithm.stiefel import polar
 from thanos_peer.block import Matrix
 from thanos_peer.convergence import have_all
-from thanos_peer.errors import ConfigError
+from thanos_peer.errors import ConfigError, DataFileError
+from thanos_peer.json_files import DamagedJSONError, read_json
 from thanos_peer.loadings.files import read_facts, read_matrices
 from thanos_peer.loadings.result import load_result
 from thanos_peer.problem import Instance
@@ -91,12 +92,43 @@ def load_outcome(out: Path, topology: Topology) -> NetworkOutcome:
     )
 
 
-def mean_of_run(path: Path, topology: Topology) -> Matrix:
+@dataclass(frozen=True)
+class _Samples:
+    """What run.json says of the samples of a run."""
+
+    data: dict[str, Any] = field(default_factory=dict)
+    samples: str = ""
+
+
+def _check_samples(path: Path, instance: Instance) -> None:
+    """Refuse a run on other samples; one of peers that were started one by one has no run.json, and may be any."""
+    file, data = path / "run.json", instance.topology.problem.data.model_dump(mode="json")
+    try:
+        told = read_json(file, _Samples)
+    except FileNotFoundError:
+        return
+    except (OSError, DamagedJSONError) as error:
+        raise DataFileError(f"{file} is not what a run says of itself: {error}") from error
+    other = [
+        f"problem.data.{key} is {told.data.get(key)!r} there" for key in data if told.data.get(key) != data[key]
+    ]
+    if told.samples not in ("", instance.samples):
+        other.append("its files held others, or other peers had them")
+    if other:
+        raise ConfigError(
+            f"{path} is a run on other samples, as its run.json says: {other[0]}; name one on the same"
+        )
+
+
+def mean_of_run(path: Path, instance: Instance) -> Matrix:
     """The mean of all peers' X that a run has left, moved to the manifold.
 
     Raises:
-        ConfigError: A peer has left nothing, or it is of another shape.
+        ConfigError: A peer has left nothing, or it is of another shape, or of other samples.
+        DataFileError: What it says of itself is damaged.
     """
+    _check_samples(path, instance)
+    topology = instance.topology
     results = [load_result(path, peer=i).components_.T for i in range(topology.d)]
     expected = topology.problem.n, topology.problem.p
     if any(X.shape != expected for X in results):

@@ -1,5 +1,6 @@
 """One peer's part of a run directory: where its files lie, and what they say of an earlier end."""
 
+import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,15 @@ class _End:
             raise ValueError("round is missing")
 
 
+# What `run` says of all peers together, and where it goes once that is of an earlier state.
+OF_ALL, EARLIER = ("summary.json", "summary.txt", "history.csv"), "earlier"
+
+
 class PeerFiles:
     """Where one peer's part of a run directory lies."""
 
     def __init__(self, out: Path, topology: Topology, agent: AgentId) -> None:
+        self._out = out
         self._directory = out / "peers"
         stem = self._directory / f"{agent:0{len(str(topology.d - 1))}}"
         self.result, self.facts = stem.with_suffix(".npz"), stem.with_suffix(".json")
@@ -97,6 +103,24 @@ class PeerFiles:
                 f"cannot withdraw {self.facts}, which belongs to an earlier epoch: {error.strerror}; nothing is "
                 "lost: mend it and start this peer again with the same command"
             ) from error
+
+    def set_aside(self) -> None:
+        """Move what was said of all peers together out of the way: this peer has gone on since.
+
+        Several peers may do so at once.
+
+        Raises:
+            OSError: Something cannot be moved.
+        """
+        report = self._out / "report"
+        for path in (*(self._out / name for name in OF_ALL), *report.glob("*")):
+            if path.is_file():
+                there = self._out / EARLIER / path.relative_to(self._out)
+                there.parent.mkdir(parents=True, exist_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    path.replace(there)
+        with contextlib.suppress(OSError):
+            report.rmdir()
 
     def _facts_there(self) -> dict[str, Any]:
         """All that is said of the result; nothing where it is damaged."""

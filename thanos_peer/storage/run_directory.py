@@ -1,6 +1,7 @@
 """What a run leaves behind: a directory that says what ran, how it went, and what came out.
 
-run.json       what ran: topology digest, versions, seeds, command; names of the features, if there are any
+run.json       what ran: topology digest, versions, seeds, command; a digest of all samples, if they are in
+               files, and the names of their features, if there are any
 topology.toml  the file itself; paths in it lead to where they led
 history.csv    a line per round, appended as the run goes; the last has the residual of the summary, at least
 peers/07.npz   for every peer its X, its D and the sparse prox(X), and more: see `loadings/files.py`
@@ -11,6 +12,7 @@ peers/07.traj  and its X over the rounds, if kept
 summary.json   the result in numbers
 summary.txt    the same in words
 report/        the same as a page and pictures, made afterwards by `thanos-peer report`
+earlier/       history, summary and report of before peers were started again one by one, and went on
 """
 
 import csv
@@ -50,11 +52,17 @@ def cells_of(row: Row) -> dict[str, float | int | None]:
 class RunDirectory:
     """A new directory for one run; the history in it grows with every row.
 
+    Args:
+        path: Where.
+        topology: What runs.
+        engine: What runs it.
+        samples: The digest of all samples in files.
+
     Raises:
         ConfigError: The directory holds something already.
     """
 
-    def __init__(self, path: Path, topology: Topology, *, engine: str) -> None:
+    def __init__(self, path: Path, topology: Topology, *, engine: str, samples: str = "") -> None:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ConfigError(f"{path} exists already; choose another directory with --out, or remove it")
         self._features = [features_of(topology, i) for i in range(topology.d)]  # while the files are there
@@ -62,7 +70,7 @@ class RunDirectory:
         self.path = path
         _copy_topology(topology, path / "topology.toml")
         features = next((list(names) for names in self._features if names is not None), None)
-        _write_json(path / "run.json", _describe(topology, engine) | {"features": features})
+        _write_json(path / "run.json", _describe(topology, engine) | {"samples": samples, "features": features})
         self._history = (path / "history.csv").open("a", encoding="utf-8", newline="", buffering=1)
         self._writer: csv.DictWriter[str] | None = None
         # Where the last line begins, and what is in it.

@@ -207,7 +207,9 @@ def method_mistakes(problem: Values, algorithm: Values, given: Collection[str]) 
         yield Mistake("algorithm.smoothing", allowed, has_value=False)
     if known.is_for_pca and problem.get("objective") is not None:
         others = ", ".join(sorted(each for each, of in METHODS.items() if not of.is_for_pca))
-        allowed = f"must be one of {others} with an objective of your own: {method} is for sparse PCA"
+        allowed = (
+            f'must be "{AUTO}", or one of {others}, with an objective of your own: {method} is for sparse PCA'
+        )
         yield Mistake("algorithm.method", allowed, method)
     if (n := problem.get("n", 0)) > (most := known.largest_n):
         allowed = (

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from thanos_peer.algorithm.methods import AUTO, METHODS
+from thanos_peer.algorithm.methods import AUTO, METHODS, SUMMING
 from thanos_peer.block import AgentId
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology import prediction
@@ -129,9 +129,14 @@ class Topology:
         """After how many rounds the method ends at the latest."""
         return self.algorithm.max_rounds or METHODS[self.method].default_rounds
 
-    def has_rounds_left(self, rounds: int) -> bool:
-        """Whether the method could have gone on after so many: methods that sum take whole sums."""
-        return rounds + (1 if METHODS[self.method].mixes else self.graph.tree.rounds) <= self.max_rounds
+    def why_over(self, rounds: int) -> str:
+        """Why the method ended after so many, above its tolerance, as `EndReason` names it in small letters."""
+        mixes, problem, of_sum = METHODS[self.method].mixes, self.problem, self.graph.tree.rounds
+        # Methods that sum take whole sums.
+        if rounds + (1 if mixes else of_sum) > self.max_rounds:
+            return "max_rounds"
+        is_cut = not mixes and SUMMING[self.method].may_be_cut(rounds // of_sum, problem.n, problem.p)
+        return "searched" if is_cut else "stuck"
 
     @property
     def least_tolerance(self) -> float:

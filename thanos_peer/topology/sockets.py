@@ -66,12 +66,6 @@ def check_socket(address: str) -> None:
         raise ConfigError(f"cannot listen on {address}: {fault}")
 
 
-def check_sockets(topology: Topology) -> None:
-    """The same for all peers of a topology, which are to run here."""
-    for peer in topology.peers:
-        check_socket(peer.bind or peer.address)
-
-
 def socket_mistakes(topology: Topology) -> Iterator[Mistake]:
     """Addresses of peers where something else lies on this host; directories may be other ones at theirs."""
     for index, peer in enumerate(topology.peers):

@@ -172,13 +172,8 @@ class Links:
         self._pull.setsockopt(zmq.RCVHWM, 0)
         if self._credentials is not None:
             self._authenticator = Authenticator(self._context, self._pull, self._credentials, self._connections)
-        if is_taken(bind):
-            raise ConfigError(f"cannot listen on {bind}: {IN_USE}")
-        check_socket(bind)
-        try:
-            self._pull.bind(bind)
-        except zmq.ZMQError as error:
-            raise ConfigError(f"cannot listen on {bind}: {_explain(bind, error)}") from error
+        _check_path(bind)
+        _bind(self._pull, bind)
         self._inbox = Inbox(
             self._pull,
             self._connections,
@@ -360,6 +355,33 @@ def _sends_heartbeats(outbox: _Outbox, now: float) -> bool:
         is_silent = latest == count > 0 and now - since > SILENCE_MS / 1000
         return not is_silent and latest <= READ_AHEAD + HEARTBEATS * (now - outbox.heard)
     return True
+
+
+def check_can_listen(address: str) -> None:
+    """See that a socket could listen at an address now.
+
+    Raises:
+        ConfigError: It could not.
+    """
+    _check_path(address)
+    # Listening at a path would leave it behind.
+    if not address.startswith("ipc://"):
+        with zmq.Context() as context, context.socket(zmq.PULL) as probe:
+            probe.setsockopt(zmq.IPV6, "[" in address)
+            _bind(probe, address)
+
+
+def _check_path(address: str) -> None:
+    if is_taken(address):
+        raise ConfigError(f"cannot listen on {address}: {IN_USE}")
+    check_socket(address)
+
+
+def _bind(pull: "zmq.Socket[bytes]", address: str) -> None:
+    try:
+        pull.bind(address)
+    except zmq.ZMQError as error:
+        raise ConfigError(f"cannot listen on {address}: {_explain(address, error)}") from error
 
 
 def is_taken(address: str) -> bool:
