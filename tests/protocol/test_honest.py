@@ -115,7 +115,7 @@ def test_a_block_that_breaks_a_rule_is_refused_and_the_right_one_taken_afterward
     block = talk.others[2].block
     assert talk.tell(2, changed(block, **lie))
     assert f"neighbor 2, round {AT}: its {rule} is not " in talk.log
-    assert talk.agent.is_missing(2)
+    assert talk.agent.exchange.is_missing(2)
     talk.go_on()
     assert (talk.agent.k, talk.error) == (6, None)
 

@@ -650,7 +650,7 @@ class World:
         that prepares something begins from the first phase, so it has the bits of the first epoch.
         """
         topology, plan = self.instance.topology, self.instance.plan
-        if epoch > 0 and Agent(topology, 0, plan(0)).minimises_first:
+        if epoch > 0 and Agent(topology, 0, plan(0)).runner.minimises_first:
             if len(nodes) < self._d:
                 return
             network = AgentNetwork(self.instance)

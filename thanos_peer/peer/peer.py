@@ -82,7 +82,7 @@ class Peer:
         addresses = {j: topology.peers[j].address for j in (*agent.neighbors, agent.id)}
         terms = terms_of(topology)
         self.session = Session(agent, terms, addresses, options, time.monotonic())
-        self._codecs, self._held = Codecs(terms, agent.forms), HeldFrames()
+        self._codecs, self._held = Codecs(terms, agent.runner.plan.forms), HeldFrames()
         self._facts = StatusFacts(topology, self.session)
         self._writer = None if store is None else CheckpointWriter(store, topology.graph.diameter)
         self._background = Background(self._fail)

@@ -182,7 +182,7 @@ class Session:
         is_running = self.talk.stage is Stage.RUNNING and all(
             each.is_greeted for each in self.talk.neighbors.values()
         )
-        return max(1, self.talk.agent.lacks) if is_running else 1
+        return max(1, self.talk.agent.exchange.lacks()) if is_running else 1
 
     @property
     def seconds_to_tick(self) -> float:
