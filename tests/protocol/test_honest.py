@@ -243,7 +243,7 @@ def test_a_later_epoch_is_ignored_once_all_are_known_to_be_done():
     for radius in range(DIAMETER + 1):
         for j in talk.agent.neighbors:
             assert not talk.tell(j, Bye(talk.agent.k, DONE, radius))
-    assert talk.session.is_everybody_done
+    assert talk.session.are_all_done
     talk.tell(2, talk.hello(2, k=0, epoch=1))
     assert "all peers are done: ignored" in talk.log
     assert talk.sent == [Bye(talk.agent.k, SPENT)]

@@ -184,7 +184,7 @@ class Hearing:
             return True
         if hello.answered != self._talk.handshake.terms.life:
             neighbor.question = hello
-        elif self._talk.leaving.is_everybody_done or any(each.is_spent for each in self._talk.neighbors.values()):
+        elif self._talk.leaving.are_all_done or any(each.is_spent for each in self._talk.neighbors.values()):
             self._say_that_the_run_is_over(neighbor, hello)
         elif self._epochs.may_begin(hello.epoch):
             # If this peer may begin it later only, it is told again.

@@ -43,7 +43,7 @@ class OpenConnections:
         return [*self._links.get(speaker, ())]
 
     def hear(self, descriptor: int, speaker: AgentId | None) -> int | None:
-        """A message has come: it is a stranger no longer. Returns one too many of this neighbor's, to be closed."""
+        """A message has come: it is a stranger no longer. Returns one of this neighbor's too many."""
         if descriptor not in self.strangers:
             return None
         links = self._links.setdefault(speaker, {})
