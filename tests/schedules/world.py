@@ -2,7 +2,8 @@
 
 Each node has what a host has: a process, a disk with two checkpoints that may be slow or fail, and a result.
 Messages are frames, as on the wire; they are delayed, and may be lost, repeated and overtaken. A session is
-performed for here as `peer.performer` and `peer.daemon` do it for sockets and files. What goes wrong is in `faults`.
+performed for here as `peer.performer` and `peer.daemon` do it for sockets and files. What goes wrong is in
+`faults`.
 """
 
 import heapq

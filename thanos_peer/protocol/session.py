@@ -1,8 +1,8 @@
 """The conversation of one peer with its neighbors, without sockets, disk or clock.
 
 Inputs are method calls with the time as an argument; outputs are returned, in order, and performed by
-`peer.performer` or by a simulation. One input takes at most one step of the agent. `stages` has the table of stages
-and of what each input does in them.
+`peer.performer` or by a simulation. One input takes at most one step of the agent. `stages` has the table of
+stages and of what each input does in them.
 """
 
 from collections.abc import Iterable, Mapping
