@@ -70,7 +70,7 @@ class Performer:
             Disconnect: lambda wanted: self._links.disconnect(wanted.neighbor),
             Pause: lambda wanted: self._links.pause(wanted.neighbor, wanted.seconds),
             EnteredRound: lambda _: on_round(session.talk.agent),
-            AdvanceSoon: lambda _: asyncio.get_running_loop().call_soon(self._advance),
+            AdvanceSoon: self._advance_soon,
             Finished: self._finish,
         }
 
@@ -153,6 +153,9 @@ class Performer:
         hosts = [loop.run_in_executor(None, unresolved_host, known[j].link.address) for j in neighbors]
         unresolved = dict(zip(neighbors, await asyncio.gather(*hosts), strict=True))
         self.perform(self._session.looked_up(unresolved, time.monotonic()))
+
+    def _advance_soon(self, _: AdvanceSoon) -> None:
+        asyncio.get_running_loop().call_soon(self._advance)
 
     def _advance(self) -> None:
         self.perform(self._session.advance(time.monotonic()))
