@@ -62,8 +62,8 @@ def written_so_far() -> int:
 def run(topology: Topology, directory: Path, rate: int, seconds: int, *, has_all_kept: bool) -> tuple[int, int]:
     """The checkpoints, and the bytes that were written."""
     agent = AgentNetwork(build(topology)).agents[0]
-    peer = Peer(agent.memory(), agent.block, agent.blocks_kept, has_all_kept)
-    saving, before = Saving(cast("Agent", peer), 0.0), written_so_far()
+    peer = Peer(agent.memory(), agent.block, agent.runner.plan.blocks_kept, has_all_kept)
+    saving, before = Saving(cast("Agent", peer), 0.0, peer.blocks_kept), written_so_far()
     with CheckpointStore(directory, topology, 0, is_flushed=False) as store:
         for k in range(1, rate * seconds):
             peer.k = k

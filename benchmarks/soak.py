@@ -174,7 +174,9 @@ def main(minutes: float, d: int, rate: float, seed: int) -> None:
         outcome, checked = load_outcome(directory / "run", topology), check_claims(topology, directory / "run")
     struck = ", ".join(f"{number} x {kind}" for kind, number in sorted(chaos.struck.items()))
     is_same = outcome.X.tobytes() == network.X.tobytes() and outcome.sparse.tobytes() == network.sparse.tobytes()
-    click.echo(f"{took:.1f} minutes; struck {chaos.struck.total()} of {count}: {struck}; {chaos.kills} kills")
+    click.echo(
+        f"{took:.1f} minutes; struck {chaos.struck.total()} of {count}: {struck}; {chaos.victims.kills} kills"
+    )
     click.echo(
         f"same bits: {'yes' if is_same else 'NO'}; claims: {checked.count}, {len(checked.false)} of them false"
     )

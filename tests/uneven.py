@@ -97,7 +97,7 @@ def run(network):
     """To the end; for every phase the rounds that it took."""
     rounds = []
     while not network.is_done:
-        phases = [(agent.phase, agent.k) for agent in network.agents]
+        phases = [(agent.runner.phase.name, agent.k) for agent in network.agents]
         assert len(set(phases)) == 1  # all are in the same one
         rounds.append(phases[0][0])
         network.advance()

@@ -200,7 +200,7 @@ def test_a_wrong_block_that_came_early_is_forgotten_when_its_round_comes():
     early = agents[2].block._replace(k=1)
     agents[1].receive(2, early)
     exchange(agents)
-    assert agents[1].missing() == (0, 2)
+    assert agents[1].exchange.missing() == (0, 2)
     talk(agents)
     assert agents[1].found.mean.tolist() == [3.0, 3.0]
 
@@ -239,7 +239,7 @@ def test_a_file_with_numbers_too_large_for_sums_ends_its_peer_before_it_has_said
         DataFileError, match=r"peer 1 are too large: in phase size .*, inf is not .*scale the samples"
     ):
         Agent(topology, 1, share_of(topology, 1).plan())
-    assert Agent(topology, 0, share_of(topology, 0).plan()).phase == "size"
+    assert Agent(topology, 0, share_of(topology, 0).plan()).runner.phase.name == "size"
     with pytest.raises(DataFileError, match="peer 1 are too large: in phase size"):
         build(topology)
 

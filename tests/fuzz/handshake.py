@@ -148,7 +148,8 @@ class Speaker:
         message = (self._hello, self._block, self._block, self._hello, self._bye, self._block)[kind]()
         epoch = script.one_of((self._agent.epoch, self._agent.epoch, self._agent.epoch, 0, 1, 2))
         claimed = script.one_of((*NEIGHBORS, *NEIGHBORS, ME, 2, 77))
-        self._latest = codec_of(self._digest, epoch, self._agent.forms).encode(claimed, message), claimed
+        forms = self._agent.runner.plan.forms
+        self._latest = codec_of(self._digest, epoch, forms).encode(claimed, message), claimed
         return self._latest
 
     def _round(self) -> int:
@@ -175,7 +176,7 @@ class Speaker:
         block = Block.of(
             k, X, D, script.one_of((0.1, 0.0, 1e-300, 1e300, np.inf)), stop, script.one_of((k, 0, *NUMBERS))
         )
-        sums = sorted(form for form in self._agent.forms if form[0] != PAIR)
+        sums = sorted(form for form in self._agent.runner.plan.forms if form[0] != PAIR)
         return block if not sums else self._summed(block, script.one_of((*sums, (PAIR, (N, P)))))
 
     def _summed(self, block: Block, form: tuple[str, tuple[int, int]]) -> Block:
@@ -200,7 +201,7 @@ class Conversation:
     def __init__(self, instance: Instance, scene: Scene, store: CheckpointStore | None) -> None:
         topology = instance.topology
         self.agent = Agent(topology, ME, instance.plan(ME), None if store is None else store.load())
-        self._digest, self._store, self._forms = topology.digest, store, self.agent.forms
+        self._digest, self._store, self._forms = topology.digest, store, self.agent.runner.plan.forms
         self._now, self._heard_with = BEGAN, Counter()
         self.lines, self.is_over, self.error, self.sent = 0, False, None, []
         options = Options(

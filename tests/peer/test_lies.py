@@ -256,7 +256,7 @@ def test_a_word_that_no_honest_root_says_ends_the_peer_with_the_name_of_who_said
             while not network.is_done:
                 k, block = network.agents[me].k, network.agents[root].block.as_told_to(me)
                 wait_until(lambda: any(block.k == k for block in puppet.told(Block)), f"round {k}")  # noqa: B023
-                if block.kind == WORD and network.agents[root].phase == "gram":
+                if block.kind == WORD and network.agents[root].runner.phase.name == "gram":
                     word = np.frombuffer(block.numbers, dtype="<f8").copy()
                     word[2] = 0.0
                     block = block._replace(numbers=word.tobytes())

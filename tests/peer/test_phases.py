@@ -54,18 +54,19 @@ for each in OTHERS:
 HOLDS = """
 import os, pathlib
 
-from thanos_peer.agent import Agent
+from thanos_peer.protocol.exchange import Exchange
 
-rounds, go, is_ready = [*map(int, os.environ["ROUNDS"].split())], pathlib.Path(os.environ["GO"]), Agent.is_ready
+rounds, go = [*map(int, os.environ["ROUNDS"].split())], pathlib.Path(os.environ["GO"])
+is_complete = Exchange.is_complete
 
 
-def is_ready_here(self):
+def is_complete_here(self):
     following = self.k + 1
     is_held = following in rounds and not (go / str(following)).exists()
-    return not is_held and is_ready.fget(self)
+    return not is_held and is_complete(self)
 
 
-Agent.is_ready = property(is_ready_here)
+Exchange.is_complete = is_complete_here
 """
 
 

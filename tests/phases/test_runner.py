@@ -57,7 +57,7 @@ def test_where_a_phase_cannot_begin_or_end_the_agent_stays_where_it_was(
     with pytest.raises(OwnCodeError):
         run_on()
     assert all_of(agent.memory()) == saved[-1]
-    assert agent.phase == plan.phases[phase - (function != "conclude")].name
+    assert agent.runner.phase.name == plan.phases[phase - (function != "conclude")].name
     assert not agent.is_done
 
 
@@ -75,5 +75,5 @@ def test_after_a_loss_a_run_that_only_minimises_and_judges_goes_on_from_where_it
     agent.restart_tracking(1)
     # What a neighbor says in a later phase would be no X, so it is not used.
     lost.restart_tracking(1, kept)
-    assert (agent.phase, agent.k, agent.runner.state.X.tobytes()) == ("thanos", 0, kept.tobytes())
+    assert (agent.runner.phase.name, agent.k, agent.runner.state.X.tobytes()) == ("thanos", 0, kept.tobytes())
     assert lost.runner.state.X.tobytes() == start.tobytes() != kept.tobytes()

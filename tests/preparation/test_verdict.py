@@ -111,7 +111,7 @@ def test_there_is_a_verdict_on_an_objective_of_ones_own(monkeypatch):
     example = Path(__file__).parents[2] / "examples"
     topology = load(example / "dual_pca.toml", allowed_code=(str(example / "dual_pca.py"),))
     network, known = check_verdicts(build(topology))
-    assert network.agents[0].phases == ("destiny", "consensus", "verdict")
+    assert tuple(phase.name for phase in network.agents[0].runner.phases) == ("destiny", "consensus", "verdict")
     assert known.epsilon < 1e-5
     assert float(network.found.residual) < 1e-5
 

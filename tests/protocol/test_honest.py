@@ -115,7 +115,7 @@ def test_a_block_that_breaks_a_rule_is_refused_and_the_right_one_taken_afterward
     block = talk.others[2].block
     assert talk.tell(2, changed(block, **lie))
     assert f"neighbor 2, round {AT}: its {rule} is not " in talk.log
-    assert talk.agent.is_missing(2)
+    assert talk.agent.exchange.is_missing(2)
     talk.go_on()
     assert (talk.agent.k, talk.error) == (6, None)
 
@@ -297,7 +297,7 @@ def test_a_later_epoch_is_ignored_once_all_are_known_to_be_done():
     for radius in range(DIAMETER + 1):
         for j in talk.agent.neighbors:
             assert not talk.tell(j, Bye(talk.agent.k, DONE, radius))
-    assert talk.session.is_everybody_done
+    assert talk.session.are_all_done
     talk.tell(2, talk.hello(2, k=0, epoch=1))
     assert "all peers are done: ignored" in talk.log
     assert talk.sent == [Bye(talk.agent.k, SPENT)]

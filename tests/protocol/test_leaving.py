@@ -82,17 +82,17 @@ def test_nobody_leaves_before_all_are_done_and_then_all_do(leaving):
     everybody = [leaving(i)[0] for i in range(4)]
     neighbors = [[1], [0, 2], [1, 3], [2]]
     for last, i in enumerate((2, 0, 3, 1)):
-        assert not any(one.is_everybody_done for one in everybody), f"after {last}"
+        assert not any(one.are_all_done for one in everybody), f"after {last}"
         everybody[i].begin(is_resumed=False)
         tell(everybody, i, neighbors)
-    assert all(one.is_everybody_done and one.is_over() for one in everybody)
+    assert all(one.are_all_done and one.is_over() for one in everybody)
 
 
 def test_whoever_knows_that_all_are_done_gives_the_others_some_seconds_to_say_so_too(leaving, clock):
     one, _ = leaving(0)
     one.begin(is_resumed=False)
     assert one.hear(1, Bye(9, DONE, 2))
-    assert one.is_everybody_done
+    assert one.are_all_done
     assert not one.is_over()
     assert one.unsure() == [1]
     clock.now += rules.LAST_WORD
@@ -112,7 +112,7 @@ def test_one_that_is_not_connected_just_then_gets_longer_to_hear_that_all_are_do
     links[1].is_up = False
     clock.now += 1
     assert one.is_over()
-    assert one.is_everybody_done
+    assert one.are_all_done
 
 
 def test_a_neighbor_that_has_not_said_that_it_is_done_is_waited_for_even_if_it_is_gone(leaving, clock):
@@ -158,7 +158,7 @@ def test_those_that_have_left_do_not_keep_those_that_are_still_there(leaving, cl
     for each in (one, other):
         assert each.is_over()
         # Of 0 and 3 only that they are done themselves was known.
-        assert not each.is_everybody_done
+        assert not each.are_all_done
 
 
 def test_those_given_up_let_others_leave_but_nobody_says_that_all_are_done(leaving, clock):
@@ -174,7 +174,7 @@ def test_those_given_up_let_others_leave_but_nobody_says_that_all_are_done(leavi
     tell(everybody, 1, neighbors)
     for one in everybody[:2]:
         assert one.is_over()
-        assert not one.is_everybody_done
+        assert not one.are_all_done
         assert one.radius < 3
         assert "the state is kept" in one.describe_end()
     assert not everybody[2].is_over()
@@ -189,7 +189,7 @@ def test_one_that_comes_back_behind_is_waited_for_again(leaving, clock):
     assert not one.is_over()
     one.hear(1, Bye(9, DONE, 2))
     assert one.is_over()
-    assert one.is_everybody_done
+    assert one.are_all_done
 
 
 def test_one_that_was_done_and_seemed_behind_is_not_waited_for_once_it_is_long_gone(leaving, clock):
@@ -203,7 +203,7 @@ def test_one_that_was_done_and_seemed_behind_is_not_waited_for_once_it_is_long_g
     assert not one.is_over()
     clock.now += 1
     assert one.is_over()
-    assert not one.is_everybody_done
+    assert not one.are_all_done
     assert "the state is kept" in one.describe_end()
 
 
@@ -231,7 +231,7 @@ def test_one_that_was_frozen_may_have_been_given_up_and_waits_for_nobody_that_is
     assert not one.is_over()
     clock.now += 1
     assert one.is_over()
-    assert not one.is_everybody_done
+    assert not one.are_all_done
     assert "left before hearing from peers 0 (not connected), 2 (not connected)" in one.describe_end()
 
 
@@ -266,7 +266,7 @@ def test_one_that_was_done_before_waits_for_nobody_that_is_gone_for_long(leaving
     assert not one.is_over()
     clock.now += 1
     assert one.is_over()
-    assert not one.is_everybody_done
+    assert not one.are_all_done
     assert "left before hearing from peers 1 (not connected)" in one.describe_end()
 
 
@@ -286,7 +286,7 @@ def test_one_that_left_for_want_of_its_state_is_waited_for_unless_the_run_is_ove
     assert "for peers 1 (left: its state is lost)" in one.describe()
     assert one.hear(1, Bye(5, RunOverError.in_short))
     assert one.is_over()
-    assert not one.is_everybody_done
+    assert not one.are_all_done
     one.come_back(1)
     assert one.unsure() == [1]
 
@@ -296,7 +296,7 @@ def test_what_a_neighbor_was_done_with_is_lost_with_its_state(leaving):
     one.hear(1, Bye(9, DONE, 2))
     one.come_back(1)
     one.begin(is_resumed=False)
-    assert one.is_everybody_done
+    assert one.are_all_done
     one.come_back(1, is_behind=True)
     one.begin(is_resumed=False)
     assert one.radius == 0
@@ -308,7 +308,7 @@ def test_in_a_new_epoch_nobody_is_done(leaving):
     one.begin(is_resumed=False)
     one.begin_epoch()
     assert one.radius is None
-    assert not one.is_everybody_done
+    assert not one.are_all_done
     assert one.unsure() == [1]
 
 

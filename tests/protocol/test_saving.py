@@ -19,6 +19,7 @@ from processes import PATIENCE, bytes_per_block, command, ended_afterwards, said
 from thanos_peer.agent import SPARE, Agent
 from thanos_peer.launch.cluster import free_ports
 from thanos_peer.peer.peer import terms_of
+from thanos_peer.phases import Plan
 from thanos_peer.preparation import outline
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.hearing import Arrived
@@ -101,7 +102,7 @@ def test_blocks_are_written_once_however_many_are_kept(size, most_bytes, steps):
     """Of all blocks, but for the latest, whatever the sizes and however many rounds pass between checkpoints."""
     pair = make_topology(family="path", d=2, n=size, p=1)
     start = AgentNetwork(make_instance(raw_topology("path", 2, n=size, p=1))).agents[0]
-    peer = checkpoints.Peer(start.memory(), start.block, start.blocks_kept, has_all_kept=True)
+    peer = checkpoints.Peer(start.memory(), start.block, start.runner.plan.blocks_kept, has_all_kept=True)
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as directory:
         patch.setattr(said_files, "MOST_BYTES", most_bytes)
         with CheckpointStore(Path(directory), pair, 0, is_flushed=False) as store:
@@ -117,12 +118,18 @@ def test_blocks_are_written_once_however_many_are_kept(size, most_bytes, steps):
     assert written <= peer.k * each + len(steps) * (state + most_bytes + each + 100 * (parts + 1))
 
 
+class SmallPlan(Plan):
+    """One that lets a peer be ahead of its disk by fewer rounds."""
+
+    blocks_kept = MOST
+
+
 def lines_of(seconds, rate, *, lag):
     """What a session logs whose neighbor names as its fallback the round so long ago; None for round 0."""
     instance = make_instance(raw_topology("path", 2, n=100, p=2, max_rounds=10**6, tolerance=0.0))
     topology = instance.topology
     agent, other = (Agent(topology, i, instance.plan(i)) for i in range(2))
-    agent.blocks_kept, agent.fallback, terms = MOST, 0, terms_of(topology)
+    agent.runner.plan, agent.fallback, terms = SmallPlan(*agent.runner.plan), 0, terms_of(topology)
     session = Session(agent, terms, {j: topology.peers[j].address for j in range(2)}, Options(), 0.0)
     session.start(0.0)
     hello = Hello(0, terms.digest, 100, 2, terms.dtype, "1", is_asking=False, life=5, answered=terms.life)

@@ -77,7 +77,7 @@ def test_a_signal_after_the_end_changes_nothing(pair):
     session = pair.sessions[0]
     assert session.stop("SIGTERM", 0.2) == []
     assert session.talk.stop_reason == ""
-    assert session.is_everybody_done  # so its state can be removed
+    assert session.are_all_done  # so its state can be removed
 
 
 def test_a_stage_that_does_not_follow_is_an_error_of_ours(pair):

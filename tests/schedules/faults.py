@@ -27,11 +27,11 @@ STAGES = {
 
 
 def _is_in_last_round(runner: PhaseRunner) -> bool:
-    return runner.index == len(runner.phases) - 1 and runner.k == runner.last_round - 1
+    return runner.is_in_last_phase and runner.k == runner.last_round - 1
 
 
 def _is_near_end(runner: PhaseRunner) -> bool:
-    return runner.index == len(runner.phases) - 1 and runner.k == runner.last_round - 2
+    return runner.is_in_last_phase and runner.k == runner.last_round - 2
 
 
 def _is_midway(runner: PhaseRunner) -> bool:

@@ -233,7 +233,7 @@ class LyingWorld(FaultyWorld):
 
     def _check_waiting(self, process: Process) -> None:
         talk = process.session.talk
-        is_waiting = talk.stage in (Stage.RUNNING, Stage.LOST) and talk.agent.missing()
+        is_waiting = talk.stage in (Stage.RUNNING, Stage.LOST) and talk.agent.exchange.missing()
         if is_waiting and talk.waiting.seconds_awake > SPEAKS and not talk.waiting.has_spoken:
             raise WrongError(f"peer {process.node.id} waits, and does not say so")
 

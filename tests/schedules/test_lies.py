@@ -9,6 +9,7 @@ from thanos_peer.agent import Agent
 from thanos_peer.block import StopWord
 from thanos_peer.protocol import hearing
 from thanos_peer.protocol.handshake import Handshake
+from thanos_peer.protocol.stop import StopAgreement, next_word
 
 SCHEDULES = 150
 # Schedules: in one of them a broken rule must show.
@@ -33,9 +34,11 @@ def test_a_seed_says_everything_of_a_liar_too():
 
 
 def believe_any_end(monkeypatch):
+    def next_word_of_all(self, words, *, is_calm, k, **_):
+        return next_word(words, is_calm=is_calm, k=k, diameter=self._graph.diameter)
+
     monkeypatch.setattr(Agent, "_check", lambda *_: None)
-    monkeypatch.setattr(Agent, "_was_calm", lambda *_: True)
-    monkeypatch.setattr(Agent, "_believed", lambda _, sender, block: block.stop)  # noqa: ARG005
+    monkeypatch.setattr(StopAgreement, "next_word", next_word_of_all)
 
 
 def believe_any_hello_or_bye(monkeypatch):

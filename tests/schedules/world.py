@@ -2,7 +2,8 @@
 
 Each node has what a host has: a process, a disk with two checkpoints that may be slow or fail, and a result.
 Messages are frames, as on the wire; they are delayed, and may be lost, repeated and overtaken. A session is
-performed for here as `peer.peer` and `peer.daemon` do it for sockets and files. What goes wrong is in `faults`.
+performed for here as `peer.performer` and `peer.daemon` do it for sockets and files. What goes wrong is in
+`faults`.
 """
 
 import contextlib
@@ -520,13 +521,13 @@ class World:
         if process.is_duplicate:
             self.counts["duplicates that ended"] += isinstance(error, DoubleError)
             return
-        is_stopped = error is None and bool(session.talk.stop_reason) and not session.is_everybody_done
+        is_stopped = error is None and bool(session.talk.stop_reason) and not session.are_all_done
         if isinstance(error, RunOverError) and node.result is not None:
             self._notify(node, DONE)  # its result stays
         elif error is None and process.agent.is_done and not is_stopped:
             self._check_leaving(process)
             node.is_over = True
-            if session.is_everybody_done:
+            if session.are_all_done:
                 node.disk = []
             self._at(self.now + OPERATOR, lambda: self._start_if_needed(node))
         elif isinstance(error, RunOverError) and self._may_lose_run(node):
@@ -629,7 +630,7 @@ class World:
         so, and keeps its state.
         """
         is_cut_off = any(node.has_said_over for node in self.nodes) or self._has_given_up(process)
-        if not process.session.is_everybody_done and is_cut_off:
+        if not process.session.are_all_done and is_cut_off:
             return
         for other in self.nodes:
             if not other.has_lost_run and (other.result is None or other.result[0] != process.agent.epoch):
@@ -689,7 +690,7 @@ class World:
         that prepares something begins from the first phase, so it has the bits of the first epoch.
         """
         topology, plan = self.instance.topology, self.instance.plan
-        if epoch > 0 and Agent(topology, 0, plan(0)).minimises_first:
+        if epoch > 0 and Agent(topology, 0, plan(0)).runner.minimises_first:
             if len(nodes) < self._d:
                 return
             network = AgentNetwork(self.instance)

@@ -143,7 +143,7 @@ def test_any_order_of_delivery_gives_the_same_bits(family, d):
             if block.k <= agents[receiver].k + 1:
                 agents[receiver].receive(sender, block.as_told_to(receiver))
         for agent in agents:
-            if not agent.is_done and not agent.missing():
+            if not agent.is_done and not agent.exchange.missing():
                 agent.advance()
                 on_the_way.append((agent.id, agent.block))
                 assert all(abs(agents[j].k - agent.k) <= 1 for j in agent.neighbors)

@@ -43,7 +43,7 @@ def lie(instance, phase, kind, tell, at=1):
     topology, heard = instance.topology, Counter()
     agents = [Agent(topology, i, instance.plan(i)) for i in range(topology.d)]
     while not all(agent.is_done for agent in agents):
-        said = [(agent.id, agent.phase, agent.block, agent.neighbors) for agent in agents]
+        said = [(agent.id, agent.runner.phase.name, agent.block, agent.neighbors) for agent in agents]
         for sender, name, block, neighbors in said:
             for receiver in neighbors:
                 told = block.as_told_to(receiver)
@@ -54,7 +54,7 @@ def lie(instance, phase, kind, tell, at=1):
                 agents[receiver].receive(sender, told)
         for agent in agents:
             agent.advance()
-        assert len({agent.phase for agent in agents}) == 1
+        assert len({agent.runner.phase.name for agent in agents}) == 1
     return agents
 
 

@@ -154,16 +154,16 @@ def test_agents_go_on_from_checkpoints_of_every_phase_with_the_same_bits(tmp_pat
     while not network.is_done:
         network.advance()
         again.advance()
-        phases.append(again.agents[0].phase)
+        phases.append(again.agents[0].runner.phase.name)
         # All agents begin a new life in every round.
         for i, agent in enumerate(again.agents):
             with CheckpointStore(tmp_path / "state", instance.topology, i, is_flushed=False) as store:
                 store.save(agent.memory())
                 loaded = store.load()
-            assert loaded.phase == agent.phases.index(agent.phase)
+            assert loaded.phase == agent.runner.index
             assert bits_of(loaded)[-1] == bits_of(agent.memory())[-1]
             again.agents[i] = Agent(instance.topology, i, instance.plan(i), loaded)
-    assert set(phases) == set(network.agents[0].phases)
+    assert set(phases) == {phase.name for phase in network.agents[0].runner.phases}
     assert again.is_done
     for one, other in zip(network.agents, again.agents, strict=True):
         assert bits_of(one.memory())[0] == bits_of(other.memory())[0]
@@ -523,10 +523,10 @@ def test_an_agent_does_not_go_on_from_what_is_no_state_of_a_sum(change):
     exact("proximal")(raw)
     instance = make_instance(raw)
     network, root = AgentNetwork(instance), instance.topology.graph.tree.root
-    while network.agents[root].phase != "proximal":
+    while network.agents[root].runner.phase.name != "proximal":
         network.advance()
     memory = network.agents[root].memory()
-    assert Agent(instance.topology, root, instance.plan(root), memory).phase == "proximal"
+    assert Agent(instance.topology, root, instance.plan(root), memory).runner.phase.name == "proximal"
     with pytest.raises(WrongStateError):
         Agent(instance.topology, root, instance.plan(root), replace(memory, arrays=change(memory.arrays)))
 

@@ -28,6 +28,7 @@ from zmq.utils.monitor import recv_monitor_message
 from thanos_peer.transport import connections
 from thanos_peer.transport import links as links_module
 from thanos_peer.transport.connections import MOST_LINKS, MOST_STRANGERS, STRANGERS_BYTES
+from thanos_peer.transport.descriptors import descriptor_of
 from thanos_peer.transport.keys import credentials_of
 from thanos_peer.transport.links import HANDSHAKE_MS, QUEUE, QUEUE_BYTES, SEALED, SHORTEST_QUEUE, Links, queue_for
 
@@ -389,8 +390,8 @@ def test_who_speaks_an_older_zmtp_in_the_clear_is_heard_and_has_no_more_rights(t
 
 @pytest.mark.parametrize("said", ["abc", "", "9" * 30, "9" * 5000, "-1"])
 def test_a_descriptor_that_ZeroMQ_has_only_been_told_may_be_anything(said):
-    assert connections.descriptor_of({"__fd": said}) is None
-    assert connections.descriptor_of({"__fd": "12"}) == 12
+    assert descriptor_of({"__fd": said}) is None
+    assert descriptor_of({"__fd": "12"}) == 12
 
 
 def test_fewer_large_blocks_wait_but_as_many_as_the_protocol_needs(tmp_path):

@@ -11,7 +11,7 @@ from strangers import speaking_to, until
 from zmq import EVENT_DISCONNECTED
 from zmq.utils.monitor import recv_monitor_message
 
-from thanos_peer.transport.inbox import MOST_DROPPED
+from thanos_peer.transport.backlog import MOST_DROPPED
 from thanos_peer.transport.links import Links
 
 ROOT = Path(__file__).parents[2]

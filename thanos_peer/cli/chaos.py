@@ -123,7 +123,7 @@ def _run(
 def _say_what_struck(chaos: Chaos, proxies: Proxies) -> None:
     struck = ", ".join(f"{count} x {kind}" for kind, count in sorted(chaos.struck.items())) or "nothing"
     done = "".join(f", {count} {what}" for what, count in sorted(proxies.counts().items()))
-    kills = f"{chaos.kills} kills ({chaos.kills_saving} of them caught in the middle of saving)"
+    kills = f"{chaos.victims.kills} kills ({chaos.kills_saving} of them caught in the middle of saving)"
     click.echo(f"struck: {struck}; {kills}{done}")
 
 

@@ -5,9 +5,7 @@ fault strikes when the run reaches its round; the run goes on meanwhile. The pro
 until it is seen which round it has reached: however fast it is, it is not over before its faults have struck.
 """
 
-import contextlib
 import math
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +16,7 @@ from thanos_peer.errors import NeighborLostError
 from thanos_peer.launch.cluster import Cluster
 from thanos_peer.launch.faults import Fault
 from thanos_peer.launch.proxy import Proxies
+from thanos_peer.launch.victims import Victims
 
 # Seconds between two looks at the peers.
 STRIKE_PAUSE = 0.02
@@ -77,6 +76,48 @@ class StallDetector:
         return now - self._moved > self._limit
 
 
+class RoundWatch:
+    """Which round a run has reached, as far as it is seen.
+
+    Args:
+        cluster: Whose run it is.
+        before: The rounds of the phases before the main one: those that are kept are counted from there.
+
+    Attributes:
+        reached: That round.
+    """
+
+    def __init__(self, cluster: Cluster, before: int) -> None:
+        self._cluster, self._before = cluster, before
+        self.reached = -1
+        # When the peers were last asked where they are.
+        self._asked = 0.0
+        self._stall = StallDetector(cluster.whereabouts)
+
+    def look(self, next_fault: float) -> bool:
+        """See which round the run has reached; returns whether that is known as of now.
+
+        Args:
+            next_fault: The round of the next fault: shortly before it the peers are asked at each look.
+        """
+        is_new = False
+        for snapshot in self._cluster.snapshots():
+            is_new, self.reached = True, max(self.reached, self._before + snapshot.k)
+        if is_new:
+            self._stall.note()
+        is_near = next_fault - self.reached < NEAR
+        if is_near or (not is_new and time.monotonic() - self._asked > ASK_FAR):
+            places = self._cluster.whereabouts().values()
+            self.reached = max(self.reached, -1, *(place[2] for place in places if place is not None))
+            is_new, self._asked = True, time.monotonic()
+        return is_new
+
+    def check(self) -> None:
+        """Raise NeighborLostError if nothing moves any more."""
+        if self._stall.has_ended():
+            raise NeighborLostError(f"nothing moves any more after round {self.reached}; the peers' logs say more")
+
+
 class Chaos:
     """Lets faults strike the peers of a cluster.
 
@@ -91,8 +132,8 @@ class Chaos:
 
     Attributes:
         struck: How many faults of each kind have struck a peer that still ran.
-        kills: How many processes were killed.
-        kills_saving: How many of them in the middle of saving.
+        victims: Those that were killed or frozen.
+        kills_saving: How many processes were killed in the middle of saving.
     """
 
     def __init__(
@@ -107,18 +148,16 @@ class Chaos:
         rate: float = math.inf,
     ) -> None:
         self._cluster, self._proxies, self._tell = cluster, proxies, tell
-        self._before, self._latest, self._rate = before, latest, rate
-        self._began = time.monotonic()
+        self._latest, self._rate, self._began = latest, rate, time.monotonic()
         self._left = list(faults)
-        self._reached = -1
-        # When the peers were last asked where they are.
-        self._asked = 0.0
-        self._stall = StallDetector(cluster.whereabouts)
-        self._thaw: dict[AgentId, float] = {}
-        # When each peer was restarted, by the clock of its files.
-        self._restarted: dict[AgentId, float] = {}
+        self._watch, self.victims = RoundWatch(cluster, before), Victims(cluster)
         self.struck: Counter[str] = Counter()
-        self.kills = self.kills_saving = 0
+        self.kills_saving = 0
+
+    @property
+    def _next(self) -> float:
+        """The round of the next fault; infinite after the last."""
+        return self._left[0].k if self._left else math.inf
 
     def run(self) -> None:
         """Until all peers have ended by themselves.
@@ -131,71 +170,39 @@ class Chaos:
         while self._cluster.is_running:
             time.sleep(STRIKE_PAUSE)
             self._cluster.check()
-            is_seen = self._look()
-            self._thaw_those_due()
-            while self._left and self._left[0].k <= self._reached:
+            is_seen = self._watch.look(self._next)
+            self.victims.thaw_those_due()
+            while self._next <= self._watch.reached:
                 self._strike(self._left.pop(0))
             if is_seen:
                 self._allow()
-            if self._stall.has_ended():
-                raise NeighborLostError(
-                    f"nothing moves any more after round {self._reached}; the peers' logs say more"
-                )
-
-    def _look(self) -> bool:
-        """See which round the run has reached; returns whether that is known as of now."""
-        is_new = False
-        for snapshot in self._cluster.snapshots():
-            is_new, self._reached = True, max(self._reached, self._before + snapshot.k)
-        if is_new:
-            self._stall.note()
-        is_near = bool(self._left) and self._left[0].k - self._reached < NEAR
-        if is_near or (not is_new and time.monotonic() - self._asked > ASK_FAR):
-            places = self._cluster.whereabouts().values()
-            self._reached = max(self._reached, -1, *(place[2] for place in places if place is not None))
-            is_new, self._asked = True, time.monotonic()
-        return is_new
+            self._watch.check()
 
     def _allow(self) -> None:
         """Let the run get to the next fault, but not beyond, nor further than the time lets it."""
-        to = min(
-            self._left[0].k if self._left else math.inf, self._rate * (time.monotonic() - self._began + ASK_FAR)
-        )
-        self._proxies.allowance.give(max(1.0, (to - self._reached) / ROUNDS_A_PIECE))
+        to = min(self._next, self._rate * (time.monotonic() - self._began + ASK_FAR))
+        self._proxies.allowance.give(max(1.0, (to - self._watch.reached) / ROUNDS_A_PIECE))
 
     def _strike(self, fault: Fault) -> None:
         """Let a fault strike; not one whose victims have all ended, which stays one that has not struck."""
         if all(self._cluster.has_ended(i) for i in fault.victims):
             return
-        self._tell(f"round {self._reached:6}: {fault.describe()}")
+        self._tell(f"round {self._watch.reached:6}: {fault.describe()}")
         self.struck[fault.kind] += 1
         match fault.kind:
             case "kill":
-                self._kill(fault)
+                self.victims.kill(fault)
             case "storm":
                 for pause in (0.0, 0.1 * fault.seconds, 0.2 * fault.seconds):
                     time.sleep(pause)
-                    self._kill(fault)
+                    self.victims.kill(fault)
             case "kill-saving":
                 self._await_saving(fault.victims[0])
-                self._kill(fault)
+                self.victims.kill(fault)
             case "freeze":
-                for i in fault.victims:
-                    self._cluster.send_signal(i, signal.SIGSTOP)
-                    self._thaw[i] = time.monotonic() + fault.seconds
+                self.victims.freeze(fault)
             case _:
                 self._spoil(fault)
-
-    def _kill(self, fault: Fault) -> None:
-        """All at once, then start them again; but not those who have ended by themselves."""
-        victims = [i for i in fault.victims if not self._cluster.has_ended(i)]
-        for i in victims:
-            self._cluster.send_signal(i, signal.SIGKILL)
-            self._thaw.pop(i, None)
-        for i in victims:
-            self._cluster.restart(i)
-            self._restarted[i] = time.time()
-            self.kills += 1
 
     def _spoil(self, fault: Fault) -> None:
         """Do something to the connections to a peer."""
@@ -221,30 +228,12 @@ class Chaos:
         """
         until, looked = time.monotonic() + CATCH_SAVING, 0.0
         while time.monotonic() < until and not self._cluster.has_ended(victim):
-            if self._is_saving(victim):
-                # It is stopped first, so that it cannot finish before it is killed.
-                self._cluster.send_signal(victim, signal.SIGSTOP)
-                time.sleep(0.01)
-                if self._is_saving(victim):
-                    self.kills_saving += 1
-                    return
-                self._cluster.send_signal(victim, signal.SIGCONT)
+            if self.victims.stop_while_saving(victim):
+                self.kills_saving += 1
+                return
             if time.monotonic() - looked > PACE:
                 looked = time.monotonic()
-                self._look()
-                left = (self._latest - self._reached) // ROUNDS_A_PIECE
+                self._watch.look(self._next)
+                left = (self._latest - self._watch.reached) // ROUNDS_A_PIECE
                 self._proxies.allowance.give(min(PIECES, max(0, left)))
             time.sleep(0.0005)
-
-    def _is_saving(self, victim: AgentId) -> bool:
-        """Whether a checkpoint is half written, and not one that an earlier kill has left so."""
-        for path in self._cluster.state.glob(f"{victim}-*.new"):
-            with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_mtime > self._restarted.get(victim, 0.0):
-                    return True
-        return False
-
-    def _thaw_those_due(self) -> None:
-        for i in [i for i, when in self._thaw.items() if time.monotonic() >= when]:
-            del self._thaw[i]
-            self._cluster.send_signal(i, signal.SIGCONT)

@@ -289,7 +289,7 @@ class _Life:
             raise
         if not agent.is_done:
             write("stopped")
-        if store is not None and peer.are_all_done:
+        if store is not None and peer.session.are_all_done:
             store.clear()
         return 0 if agent.is_done else 128 + signals.heard[0]
 

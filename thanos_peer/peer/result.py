@@ -56,7 +56,7 @@ class OutcomeWriter:
         agent, files = self._peer.agent, self._files
         answer = agent.runner.answer()
         if answer is None:
-            log.info("%s in phase %s: there is no result yet", ending.partition(":")[0], agent.phase)
+            log.info("%s in phase %s: there is no result yet", ending.partition(":")[0], agent.runner.phase.name)
             return
         if self._has_better():
             log.info("%s in round %d; the result in %s is finished, and stays", ending, answer.k, files.result)

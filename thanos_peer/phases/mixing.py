@@ -1,7 +1,7 @@
 """A phase in which agents mix what their neighbors send."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,15 @@ from thanos_peer.phases.phase import (
     with_end,
 )
 from thanos_peer.topology.graph import Graph
+
+
+class _Begun(NamedTuple):
+    """What a phase has once it has begun: from which findings, in which round, how, and from where."""
+
+    found: Found
+    k: int
+    method: Method[Any]
+    start: Matrix
 
 
 class Mixing:
@@ -63,9 +72,12 @@ class Mixing:
         self._agent, self._form = agent, (PAIR, shape)
         self._weights = np.array([weight for _, weight in graph.mixing[agent]])
         self._payload = 2 * len(graph.edges) * 2 * shape[0] * shape[1] * itemsize
-        self._found, self._began = Found(), 0
-        self.method: Method[Any]
-        self._start: Matrix
+        self._begun: _Begun
+
+    @property
+    def method(self) -> Method[Any]:
+        """How it mixes; it is there once the phase has begun."""
+        return self._begun.method
 
     @property
     def has_known_rounds(self) -> bool:
@@ -93,13 +105,12 @@ class Mixing:
 
     def enter(self, found: Found, began: int) -> None:
         """Make the method."""
-        self._found, self._began = found, began
         setup = self.prepare(found)
-        self.method, self._start = self.make(setup), setup.start
+        self._begun = _Begun(found, began, self.make(setup), setup.start)
 
     def start(self) -> Any:
         """From the common start."""
-        return self.restart(self._start)
+        return self.restart(self._begun.start)
 
     def restart(self, X: Matrix) -> Any:
         """Begin at another X.
@@ -117,7 +128,8 @@ class Mixing:
             sent = self.method.send(state)
             is_sound = has_sound_numbers(sent, self.method.growth)
         if not is_sound:
-            raise divergence(self._agent, self._began + r, sent, float(self.method.send(before).eta), self.advice)
+            k, eta = self._begun.k + r, float(self.method.send(before).eta)
+            raise divergence(self._agent, k, sent, eta, self.advice)
 
     def say(self, r: int, state: Any) -> Said:  # noqa: ARG002
         """Two matrices and a step size."""
@@ -144,7 +156,7 @@ class Mixing:
         except np.linalg.LinAlgError as error:
             # The error is about numbers that are not finite any more.
             sent = self.method.send(state)
-            raise divergence(self._agent, self._began + r + 1, sent, float(sent.eta), self.advice) from error
+            raise divergence(self._agent, self._begun.k + r + 1, sent, float(sent.eta), self.advice) from error
 
     def last(self, r: int, state: Any) -> int:  # noqa: ARG002
         """Nothing follows from the state: the agents agree on it."""
@@ -152,7 +164,7 @@ class Mixing:
 
     def conclude(self, r: int, state: Any, *, is_agreed: bool) -> Found:
         """What follows from the last state."""
-        known = self.conclude_from(self._found, named_arrays(state), self.answer(r, state))
+        known = self.conclude_from(self._begun.found, named_arrays(state), self.answer(r, state))
         return with_end(known, PhaseEnd(self.name, r, is_agreed))
 
     def answer(self, r: int, state: Any) -> tuple[Matrix, Matrix]:

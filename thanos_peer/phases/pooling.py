@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,15 @@ from thanos_peer.phases.phase import (
 from thanos_peer.topology.graph import Graph
 
 WHO = "that neighbor, or a peer whose numbers it has passed on, is wrong"
+
+
+class _Begun(NamedTuple):
+    """What a phase has once it has begun: from which findings, in which round, what it sums, what hides that."""
+
+    found: Found
+    k: int
+    method: Pooled
+    masks: Masks
 
 
 class Pooling:
@@ -70,9 +79,12 @@ class Pooling:
         )
         self.most = most * self.place.rounds
         self._neighbors = graph.neighbors[agent]
-        self._found, self._began = Found(), 0
-        self._masks = Masks(agent, {}, name)
-        self.method: Pooled
+        self._begun: _Begun
+
+    @property
+    def method(self) -> Pooled:
+        """What is summed; it is there once the phase has begun."""
+        return self._begun.method
 
     @property
     def has_known_rounds(self) -> bool:
@@ -102,11 +114,10 @@ class Pooling:
 
     def enter(self, found: Found, began: int) -> None:
         """Make what is summed, and the masks if there are any."""
-        self._found, self._began = found, began
         shared = found.secrets or b""
         each = (shared[at : at + SECRET_BYTES] for at in range(0, len(shared), SECRET_BYTES))
-        self._masks = Masks(self.place.agent, dict(zip(self._neighbors, each, strict=False)), self.name)
-        self.method = self.prepare(found)
+        masks = Masks(self.place.agent, dict(zip(self._neighbors, each, strict=False)), self.name)
+        self._begun = _Begun(found, began, self.prepare(found), masks)
 
     def start(self) -> PoolState:
         """This agent's own numbers."""
@@ -118,7 +129,7 @@ class Pooling:
 
     def said(self, number: int, word: Matrix | None) -> bytes:
         """Its numbers for one sum, counted from 0, as it may show them: masked if there are masks."""
-        return self._masks.hide(self.method.format, self.own(word), number)
+        return self._begun.masks.hide(self.method.format, self.own(word), number)
 
     def own(self, word: Matrix | None) -> bytes:
         """Its numbers for the next sum.
@@ -158,7 +169,7 @@ class Pooling:
             RemoteProtocolError: The sums, or the parent's word, are not those of honest agents.
         """
         at, place = r % self.place.rounds, self.place
-        with self.refusals(r):
+        with _in_words(self.name, self._begun.k + r):
             state = pool_step(self.method, place, at, state, blocks)
         if place.depth > 0 and at == place.height + place.depth - 1:
             self._check_word(r, state.word)
@@ -177,27 +188,12 @@ class Pooling:
             fault = "there is to be another sum, but this is the last"
         if fault is not None:
             what = f"its word in phase {self.name} cannot be: {fault}; {WHO}"
-            raise RemoteProtocolError(neighbor=self.place.parent, k=self._began + r, what=what)
+            raise RemoteProtocolError(neighbor=self.place.parent, k=self._begun.k + r, what=what)
 
     def decide(self, r: int, state: Any, partial: bytes) -> tuple[Any, Matrix]:
         """At the root, for those who see all agents: its next state, and the word."""
-        with self.refusals(r):
+        with _in_words(self.name, self._begun.k + r):
             return decide(self.method, state, partial)
-
-    @contextlib.contextmanager
-    def refusals(self, r: int) -> Iterator[None]:
-        """Say it in the user's words where a sum is beyond double precision, or not one of honest agents."""
-        try:
-            with np.errstate(over="ignore", invalid="ignore"):
-                yield
-        except (OutOfRangeError, np.linalg.LinAlgError) as error:
-            raise DataFileError(
-                f"all samples together are too large for double precision, in phase {self.name}: scale them down, "
-                "unless a peer has sent wrong numbers"
-            ) from error
-        except WrongSumError as error:
-            what = f"the sum of all peers in phase {self.name} cannot be: {error}; one of them is wrong"
-            raise RemoteProtocolError(neighbor=None, k=self._began + r, what=what) from error
 
     def last(self, r: int, state: PoolState) -> int:
         """With the sum whose word is the last."""
@@ -208,20 +204,17 @@ class Pooling:
 
     def conclude(self, r: int, state: PoolState, *, is_agreed: bool) -> Found:  # noqa: ARG002
         """What follows from the last word."""
-        return self.concluded(self._found, r, self._last_word(state))
+        assert state.word is not None, "the root has spoken"  # noqa: S101
+        return self.concluded(self._begun.found, r, state.word)
 
     def concluded(self, found: Found, rounds: int, word: Matrix) -> Found:
         """The same, for those who see all agents."""
         converged = self.method.has_converged(word) if self._has_tolerance else None
         return with_end(self.conclude_from(found, word), PhaseEnd(self.name, rounds, converged))
 
-    def _last_word(self, state: PoolState) -> Matrix:
-        assert state.word is not None, "the root has spoken"  # noqa: S101
-        return state.word
-
     def answer(self, r: int, state: PoolState) -> tuple[Matrix, Matrix]:  # noqa: ARG002
         """As the last word says that all have."""
-        return self.answer_of(self._found, state.told)
+        return self.answer_of(self._begun.found, state.told)
 
     def answer_of(self, found: Found, word: Matrix | None) -> tuple[Matrix, Matrix]:
         """The same, for those who see all agents."""
@@ -247,27 +240,45 @@ class Pooling:
         """
         partial = arrays.get("partial")
         words: Arrays = {name: each for name, each in arrays.items() if name in ("word", "told")}
-        self._check_partial(partial)
+        _check_partial(partial, self.layout)
         check_shapes(words, dict.fromkeys(words, np.empty(self.layout.down)))
         root = {name.removeprefix("root."): each for name, each in arrays.items() if name.startswith("root.")}
         if unknown := set(arrays) - {"partial", *words, *(f"root.{name}" for name in root)}:
             raise WrongStateError(f"its state has {sorted(unknown)}, which a sum does not know")
-        return PoolState(partial, words.get("word"), self._restored_root(root), words.get("told"))  # type: ignore[arg-type]
-
-    def _check_partial(self, partial: Matrix | bytes | None) -> None:
-        lengths = {bytes_each(each.kind) * each.up for each in (self.layout, self.layout.of_sum(1))}
-        if not isinstance(partial, bytes) or len(partial) not in lengths:
-            raise WrongStateError(f"its state has no sum of {' or '.join(map(str, sorted(lengths)))} bytes")
-
-    def _restored_root(self, root: Arrays) -> Any:
-        """At the root, the method's state."""
         begun = self.method.begin() if self.place.depth == 0 else None
-        check_shapes(root, {} if begun is None else named_arrays(begun))
-        return None if begun is None else type(begun)(**root)
+        return PoolState(partial, words.get("word"), _restored_root(root, begun), words.get("told"))  # type: ignore[arg-type]
 
     def together(self, phases: Sequence["Pooling"], ways: Together[Result]) -> Result:
         """They sum."""
         return ways.summing(phases)
+
+
+@contextlib.contextmanager
+def _in_words(name: str, k: int) -> Iterator[None]:
+    """Say it in the user's words where a sum is beyond double precision, or not one of honest agents."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield
+    except (OutOfRangeError, np.linalg.LinAlgError) as error:
+        raise DataFileError(
+            f"all samples together are too large for double precision, in phase {name}: scale them down, "
+            "unless a peer has sent wrong numbers"
+        ) from error
+    except WrongSumError as error:
+        what = f"the sum of all peers in phase {name} cannot be: {error}; one of them is wrong"
+        raise RemoteProtocolError(neighbor=None, k=k, what=what) from error
+
+
+def _check_partial(partial: Matrix | bytes | None, layout: Layout) -> None:
+    lengths = {bytes_each(each.kind) * each.up for each in (layout, layout.of_sum(1))}
+    if not isinstance(partial, bytes) or len(partial) not in lengths:
+        raise WrongStateError(f"its state has no sum of {' or '.join(map(str, sorted(lengths)))} bytes")
+
+
+def _restored_root(root: Arrays, begun: Any) -> Any:
+    """The root's state of the method, given the one that it begins with; None elsewhere."""
+    check_shapes(root, {} if begun is None else named_arrays(begun))
+    return None if begun is None else type(begun)(**root)
 
 
 def run_sums(phases: Sequence[Pooling], found: Found) -> Found:

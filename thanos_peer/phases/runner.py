@@ -46,7 +46,7 @@ class PhaseRunner:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.phases, self._main = plan
+        self.plan, self.phases = plan, plan.phases
         self.k = self.index = self.began = 0
         self.state: Any = None
         self.stop = StopWord()
@@ -93,22 +93,27 @@ class PhaseRunner:
     @property
     def minimises_first(self) -> bool:
         """Whether nothing is prepared before the phase that minimises."""
-        return self._main == 0 and self.phases[0].can_restart
+        return self.plan.main == 0 and self.phases[0].can_restart
 
     @property
     def is_preparing(self) -> bool:
         """Whether the main phase has yet to begin."""
-        return self.index < self._main
+        return self.index < self.plan.main
 
     @property
     def is_in_main_phase(self) -> bool:
         """Whether it minimises."""
-        return self.index == self._main
+        return self.index == self.plan.main
+
+    @property
+    def is_in_last_phase(self) -> bool:
+        """Whether its run can end with the phase that it is in."""
+        return self.index == len(self.phases) - 1
 
     @property
     def main_round(self) -> int:
         """How many rounds of the main phase are behind it."""
-        end = self.found.end_of(self.phases[self._main].name)
+        end = self.found.end_of(self.phases[self.plan.main].name)
         return 0 if self.is_preparing else self.round if end is None else end.rounds
 
     @property
@@ -119,7 +124,7 @@ class PhaseRunner:
     @property
     def rounds_before_main(self) -> int:
         """How many rounds the phases before the main one have taken so far."""
-        return sum(end.rounds for end in self.found.over[: self._main])
+        return sum(end.rounds for end in self.found.over[: self.plan.main])
 
     @property
     def payload_sent(self) -> int:
@@ -130,7 +135,7 @@ class PhaseRunner:
     @property
     def phases_cut_short(self) -> tuple[str, ...]:
         """The phases before the main one that ended at their maximum of rounds, not by their tolerance."""
-        return tuple(end.name for end in self.found.over[: self._main] if end.has_converged is False)
+        return tuple(end.name for end in self.found.over[: self.plan.main] if end.has_converged is False)
 
     def answer(self) -> Answer | None:
         """What it has of the main phase; None before that."""
@@ -162,12 +167,12 @@ class PhaseRunner:
     @property
     def is_done(self) -> bool:
         """Whether the last phase is over; so it is at all agents after the same round."""
-        return self.index == len(self.phases) - 1 and self.k >= self.last_round
+        return self.is_in_last_phase and self.k >= self.last_round
 
     @property
     def is_below_tolerance(self) -> bool:
         """Whether the main phase is over, and has reached its tolerance, as the method measures it."""
-        end = self.found.end_of(self.phases[self._main].name)
+        end = self.found.end_of(self.phases[self.plan.main].name)
         return end is not None and bool(end.has_converged)
 
 

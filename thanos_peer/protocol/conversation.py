@@ -105,7 +105,7 @@ class Conversation:
         self.own_address = OwnAddress(addresses[agent.id])
         self.waiting = Waiting(agent, self.neighbors, addresses[agent.id], now=now)
         self.leaving = Leaving(agent, self.neighbors, terms.diameter, limit=options.patience.farewell, now=now)
-        self.saving = Saving(agent, now) if options.saves else None
+        self.saving = Saving(agent, now, agent.runner.plan.blocks_kept) if options.saves else None
         self.loss: Loss | None = None
         self.first_step: tuple[int, float] | None = None
         self.has_result, self.stop_reason = options.has_result, ""
@@ -129,7 +129,7 @@ class Conversation:
             may_be_behind=agent.may_be_behind or is_behind,
             has_gone_on=self.first_step is not None and not self.options.has_result,
             has_heard=agent.has_used(sender),
-            is_in_last_phase=agent.phase == agent.phases[-1],
+            is_in_last_phase=agent.runner.is_in_last_phase,
             radius=self.leaving.radius,
             epochs=tuple(each.named_epoch for j, each in self.neighbors.items() if j != sender),
         )

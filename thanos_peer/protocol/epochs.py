@@ -127,8 +127,8 @@ class Epochs:
 
     def begin_epoch(self, epoch: int, X: Matrix | None, why: str) -> None:
         """Start the tracking again in a new epoch, and tell all neighbors."""
-        agent = self._talk.agent
-        where = "from the current X" if agent.minimises_first else f"with phase {agent.phases[0]}"
+        agent, runner = self._talk.agent, self._talk.agent.runner
+        where = "from the current X" if runner.minimises_first else f"with phase {runner.phases[0].name}"
         self._talk.log("warning", f"the tracking starts again {where}, epoch {epoch}: {why}")
         self._talk.loss, self._began, self.previous = None, self._talk.now, agent.epoch
         if self._talk.first_step is not None:

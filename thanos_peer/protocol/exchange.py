@@ -30,6 +30,9 @@ class Exchange:
         fallbacks: The earliest round that each neighbor may start again from; k if not given.
         is_again: Whether the agent has started again, and its neighbors may be far ahead.
         most_said: How many of its own blocks it keeps at the most.
+
+    Attributes:
+        fallbacks: The earliest round that each neighbor may start again from.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class Exchange:
         # Its own blocks that a neighbor may still ask for.
         self._said = {block.k: block for block in said}
         self._oldest = min(self._said, default=k)
-        self.is_again, self._most_said = is_again, most_said
+        self.is_again, self.most_said = is_again, most_said
         self.fallbacks = dict.fromkeys(self.neighbors, k) | dict(fallbacks or {})
 
     def publish(self, block: Block) -> None:
@@ -63,7 +66,7 @@ class Exchange:
             raise LocalProtocolError(f"agent {self.agent} publishes round {block.k} twice")
         self._here[self.agent] = block
         self._said[block.k] = block
-        needed = max(min(block.k - 1, *self.fallbacks.values(), block.k), block.k - self._most_said)
+        needed = max(min(block.k - 1, *self.fallbacks.values(), block.k), block.k - self.most_said)
         while self._oldest < needed:
             del self._said[self._oldest]
             self._oldest += 1
@@ -83,7 +86,7 @@ class Exchange:
         return self._oldest
 
     def said_before(self, k: int) -> tuple[Block, ...]:
-        """All its own blocks of earlier rounds than k that somebody may still ask for, in order of round."""
+        """All its own blocks of earlier rounds than k that a neighbor may still ask for, in order of round."""
         # There may be a million.
         said = tuple(self._said.values())
         return said[: max(0, k - self._oldest)]

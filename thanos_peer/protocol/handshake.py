@@ -95,7 +95,7 @@ class Handshake:
             is_asking=is_asking,
             life=terms.life,
             answered=answered,
-            oldest=agent.oldest_said,
+            oldest=agent.exchange.oldest,
             epoch=agent.epoch,
             trouble=trouble,
             features=self._features,
@@ -137,7 +137,7 @@ class Handshake:
         if hello.epoch == self._agent.epoch:
             oldest = NEVER
         else:
-            oldest = max(self._agent.oldest_said, int(self._agent.has_used(neighbor)))
+            oldest = max(self._agent.exchange.oldest, int(self._agent.has_used(neighbor)))
         return replace(self.hello(answered=hello.life), oldest=oldest)
 
     def difference(self, neighbor: Neighbor, hello: Hello) -> str | None:

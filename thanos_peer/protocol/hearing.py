@@ -184,7 +184,7 @@ class Hearing:
             return True
         if hello.answered != self._talk.handshake.terms.life:
             neighbor.question = hello
-        elif self._talk.leaving.is_everybody_done or any(each.is_spent for each in self._talk.neighbors.values()):
+        elif self._talk.leaving.are_all_done or any(each.is_spent for each in self._talk.neighbors.values()):
             self._say_that_the_run_is_over(neighbor, hello)
         elif self._epochs.may_begin(hello.epoch):
             # If this peer may begin it later only, it is told again.
@@ -286,18 +286,18 @@ class Hearing:
         """Send again what a neighbor lacks: the block of its round, and the next one to save it a question."""
         agent, handshake = self._talk.agent, self._talk.handshake
         is_replaced = handshake.is_replaced(sender, hello)
-        if hello.k < agent.oldest_said and not is_replaced:
+        if hello.k < agent.exchange.oldest and not is_replaced:
             text = (
                 f"peer {sender} is back in round {hello.k} without its state; what it needs from before round "
-                f"{agent.oldest_said} is gone"
+                f"{agent.exchange.oldest} is gone"
             )
             self._talk.log_seldom(f"lost {sender}", "warning", text)
         if is_replaced:
             self._talk.send([sender], handshake.hello_that_state_is_lost(sender, hello))
         else:
             self._talk.say_hello([sender], answered=hello.life)
-        can_help = hello.k >= agent.oldest_said and not is_replaced
-        for wanted in map(agent.said, (hello.k, hello.k + 1) if can_help else (agent.k,)):
+        can_help = hello.k >= agent.exchange.oldest and not is_replaced
+        for wanted in map(agent.exchange.said, (hello.k, hello.k + 1) if can_help else (agent.k,)):
             if wanted is not None and not (agent.is_done and wanted.k == agent.k):
                 self._talk.send_block([sender], wanted)
         self._talk.send_done([sender])

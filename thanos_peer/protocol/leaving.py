@@ -146,7 +146,7 @@ class Leaving:
         return neighbor.has_left_for_good or (neighbor.epoch.may_be_gone and seconds >= FORGOTTEN)
 
     @property
-    def is_everybody_done(self) -> bool:
+    def are_all_done(self) -> bool:
         """Whether all peers of the network are known to have their results."""
         is_sure = self.radius is not None and self.radius >= self._diameter
         return is_sure and self._agent.done.issuperset(self._agent.neighbors)
@@ -192,7 +192,7 @@ class Leaving:
 
     def describe_end(self) -> str:
         """For whom it stayed in vain; empty if for nobody."""
-        if self.is_everybody_done:
+        if self.are_all_done:
             return ""
         silent = [j for j, each in self._neighbors.items() if each.epoch.radius < self._diameter]
         left = f"done, and left before hearing from peers {self._list(silent)} that all are"

@@ -33,7 +33,7 @@ class Rounds:
     def advance(self) -> None:
         """Step if the round is complete."""
         agent = self._talk.agent
-        if self._talk.stage is not Stage.RUNNING or not agent.is_ready or agent.is_done:
+        if self._talk.stage is not Stage.RUNNING or not agent.exchange.is_complete() or agent.is_done:
             return
         if self._talk.saving is not None and self._talk.saving.must_wait:
             return
@@ -67,7 +67,7 @@ class Rounds:
             # These neighbors have sent their blocks long ago, and will not send them unasked.
             self._talk.say_hello(ahead, is_asking=True)
         # If all neighbors are a round ahead, the clock and the signals get their turn first.
-        if agent.is_ready:
+        if agent.exchange.is_complete():
             self._talk.outputs.append(AdvanceSoon())
 
     def _is_ahead(self, neighbor: Neighbor) -> bool:
@@ -78,14 +78,14 @@ class Rounds:
         if known.round < self._talk.agent.k:
             known.round = None
             return False
-        return self._talk.agent.is_missing(neighbor.id)
+        return self._talk.agent.exchange.is_missing(neighbor.id)
 
     def note_round(self) -> None:
         """Pass on the state of the phase that minimises; log which phase begins."""
-        agent = self._talk.agent
-        if agent.phase_round == 0 and len(agent.phases) > 1:
-            self._talk.log("info", f"phase {agent.phase} begins, round {agent.k}")
-        if not agent.is_preparing and (agent.phase_round == 0 or agent.is_in_main_phase):
+        runner = self._talk.agent.runner
+        if runner.round == 0 and len(runner.phases) > 1:
+            self._talk.log("info", f"phase {runner.phase.name} begins, round {runner.k}")
+        if not runner.is_preparing and (runner.round == 0 or runner.is_in_main_phase):
             self._talk.outputs.append(EnteredRound())
 
     def save_if_due(self) -> None:
@@ -97,7 +97,7 @@ class Rounds:
     def tick(self) -> None:
         """Save, ask, log or give up: whatever is due."""
         self.save_if_due()
-        if self._talk.agent.missing():
+        if self._talk.agent.exchange.missing():
             self._epochs.ends_otherwise()
             # Where it has not ended, and may not begin an epoch yet, it waits aloud.
             if self._talk.stage is Stage.RUNNING:
@@ -117,7 +117,7 @@ class Rounds:
         if waiting.is_time_to_ask(now):
             # A peer without its state needs a word from every neighbor, also from those whose block it has.
             agent = self._talk.agent
-            self._epochs.ask(agent.missing() if self._talk.loss is None else agent.neighbors)
+            self._epochs.ask(agent.exchange.missing() if self._talk.loss is None else agent.neighbors)
         if waiting.is_time_to_speak(now):
             self._begin_look_up(self._log_waiting)
         if over := waiting.why_it_is_over(now, has_result=self._talk.has_result):

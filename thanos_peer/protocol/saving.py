@@ -33,6 +33,7 @@ class Saving:
     Args:
         agent: Whose memory it is.
         now: The time.
+        blocks_kept: How many rounds the agent may be ahead of its disk.
 
     Attributes:
         latest: The round of the latest checkpoint.
@@ -40,8 +41,8 @@ class Saving:
         is_under_way: Whether one is being written.
     """
 
-    def __init__(self, agent: "Agent", now: float) -> None:
-        self._agent, self._most = agent, agent.blocks_kept
+    def __init__(self, agent: "Agent", now: float, blocks_kept: int) -> None:
+        self._agent, self._most = agent, blocks_kept
         # There is a checkpoint of this round before the rounds begin.
         self.latest = agent.k
         self.count = 0

@@ -1,8 +1,8 @@
 """The conversation of one peer with its neighbors, without sockets, disk or clock.
 
 Inputs are method calls with the time as an argument; outputs are returned, in order, and performed by
-`peer.peer` or by a simulation. One input takes at most one step of the agent. `stages` has the table of stages
-and of what each input does in them.
+`peer.performer` or by a simulation. One input takes at most one step of the agent. `stages` has the table of
+stages and of what each input does in them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -183,7 +183,7 @@ class Session:
         is_running = self.talk.stage is Stage.RUNNING and all(
             each.is_greeted for each in self.talk.neighbors.values()
         )
-        return max(1, self.talk.agent.lacks) if is_running else 1
+        return max(1, self.talk.agent.exchange.lacks()) if is_running else 1
 
     @property
     def seconds_to_tick(self) -> float:
@@ -202,12 +202,12 @@ class Session:
         ]
 
     @property
-    def is_everybody_done(self) -> bool:
+    def are_all_done(self) -> bool:
         """Whether no peer will need this peer's state again.
 
         A peer that is told to stop may know that all are done before its neighbors do. Then it keeps its state: it
         may have to tell them once more.
         """
         talk = self.talk
-        is_known = talk.agent.is_done and talk.leaving.is_everybody_done
+        is_known = talk.agent.is_done and talk.leaving.are_all_done
         return is_known and not (talk.stop_reason and talk.leaving.unsure(talk.now))

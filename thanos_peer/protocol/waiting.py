@@ -114,7 +114,7 @@ class Waiting:
         return ""
 
     def _missing(self) -> list[Neighbor]:
-        return [self._neighbors[j] for j in self._agent.missing()]
+        return [self._neighbors[j] for j in self._agent.exchange.missing()]
 
     def _is_gone(self, neighbor: Neighbor, now: float) -> bool:
         link = neighbor.link

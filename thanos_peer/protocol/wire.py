@@ -146,9 +146,9 @@ class Codec:
         self._run, self._first_run = run_of(digest, epoch), run_of(digest, 0)
         self._shape, self._name, self._dtype = (n, p), dtype, DTYPES[dtype]
         self._is_exact = self._dtype == FLOAT64
-        self._payload = 2 * n * p * self._dtype.itemsize
-        self._usual = VERSION, BLOCK, self._run, 0, None, self._name, self._shape, self._payload
-        self._forms = {(self._name, self._shape): self._payload} | {
+        payload = 2 * n * p * self._dtype.itemsize
+        self._usual = VERSION, BLOCK, self._run, 0, None, self._name, self._shape, payload
+        self._forms = {(self._name, self._shape): payload} | {
             (kind, (rows, columns)): bytes_each(kind) * rows * columns
             for kind, (rows, columns) in forms
             if kind != PAIR

@@ -109,17 +109,17 @@ class AgentNetwork:
     @property
     def is_preparing(self) -> bool:
         """Whether the main phase has yet to begin."""
-        return self.agents[0].is_preparing
+        return self.agents[0].runner.is_preparing
 
     @property
     def phase(self) -> tuple[str, int]:
         """Which phase all agents are in, and how many rounds of it are behind them."""
-        return self.agents[0].phase, self.agents[0].phase_round
+        return self.agents[0].runner.phase.name, self.agents[0].runner.round
 
     @property
     def is_in_main_phase(self) -> bool:
         """Whether they minimise."""
-        return self.agents[0].is_in_main_phase
+        return self.agents[0].runner.is_in_main_phase
 
     @property
     def rounds_by_phase(self) -> Mapping[str, int]:

@@ -18,13 +18,14 @@ import msgpack
 import numpy as np
 from pydantic import ConfigDict, FiniteFloat, TypeAdapter, ValidationError
 
-from thanos_peer.agent import Memory, calm_size
+from thanos_peer.agent import Memory
 from thanos_peer.algorithm.masks import SECRET_BYTES
 from thanos_peer.block import AgentId, Block, Matrix, StopWord, bytes_each
 from thanos_peer.json_files import Count
 from thanos_peer.phases import Arrays, Found, PhaseEnd, Plan
 from thanos_peer.phases.masking import NAME as MASKS
 from thanos_peer.preparation import outline
+from thanos_peer.protocol.stop import calm_size
 from thanos_peer.topology import Topology
 
 VERSION: Final = 8

@@ -108,7 +108,7 @@ class Authenticator:
                 code = ACCEPTED if why is None else REFUSED
                 self._requests.send_multipart([version, request, code, b"", name or b"", b""], _NOBLOCK)
                 if why is not None:
-                    self._connections.latest = why, f"from {_printable(address)}"
+                    self._connections.refusals.latest = why, f"from {_printable(address)}"
             self._loop.call_soon(self._answer)
 
     def _objection(self, name: bytes | None) -> str | None:

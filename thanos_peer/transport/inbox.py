@@ -13,21 +13,17 @@ docs/decisions/transport.md). So its queue has no limit, and the limits are here
 import asyncio
 import contextlib
 import threading
-from collections import Counter, deque
 from collections.abc import Callable
 
 import zmq
 
 from thanos_peer.block import AgentId
 from thanos_peer.transport.authenticator import Authenticator
-from thanos_peer.transport.connections import Connections, descriptor_of
+from thanos_peer.transport.backlog import Backlog
+from thanos_peer.transport.connections import Connections
 
 # Frames that are taken in one go, at most.
 MOST_SHED = 4096
-# Bytes up to which more small frames are kept than a queue's worth. Others are dropped: a neighbor repeats them.
-SMALL_BYTES = 65536
-FRAME_COSTS = 64  # bytes besides what it holds
-MOST_DROPPED, DROPPED_BYTES = 1000, 2**24  # of one connection
 # Seconds without a callback after which the thread takes frames.
 STAND_IN = 0.05
 # A plain number, as the enum's own would be looked up and checked for each frame.
@@ -60,14 +56,8 @@ class Inbox:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._socket, self._connections, self._authenticator = socket, connections, authenticator
-        self._most_at_once, self._queue, self._on_waiting = most_at_once, queue, on_waiting
-        self._lock = connections.lock
-        self._kept: deque[tuple[bytes, AgentId | None, int | None]] = deque()
-        # Frames and bytes by connection; None stands for all that ZeroMQ does not tell.
-        self._frames: Counter[int | None] = Counter()
-        self._bytes: Counter[int | None] = Counter()
-        self._dropped: Counter[int | None] = Counter()
-        self._dropped_bytes: Counter[int | None] = Counter()
+        self._most_at_once, self._on_waiting = most_at_once, on_waiting
+        self._lock, self._backlog = connections.lock, Backlog(queue)
         self._callbacks = 0
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._stand_in, name="inbox", daemon=True)
@@ -77,8 +67,8 @@ class Inbox:
         """Append what has arrived, and whose key each frame came with, if there are keys; whether that is all."""
         self._callbacks += 1
         with self._lock:
-            if self._kept:
-                self._take_kept(frames, speakers)
+            if self._backlog:
+                self._backlog.take(self._most_at_once, frames, speakers)
                 self._shed()
                 return False
             try:
@@ -87,8 +77,7 @@ class Inbox:
                 else:
                     self._take_with_care(frames, speakers)
             except zmq.Again:
-                self._dropped.clear()
-                self._dropped_bytes.clear()
+                self._backlog.forgive()
                 return True
             self._shed()
         return False
@@ -116,17 +105,6 @@ class Inbox:
         frame = self._socket.recv(_NOBLOCK, False)  # noqa: FBT003
         return frame, None if self._authenticator is None else self._authenticator.speaker_of(frame)
 
-    def _take_kept(self, frames: list[bytes], speakers: list[AgentId | None]) -> None:
-        for _ in range(min(self._most_at_once, len(self._kept))):
-            frame, speaker, descriptor = self._kept.popleft()
-            self._frames[descriptor] -= 1
-            self._bytes[descriptor] -= len(frame) + FRAME_COSTS
-            frames.append(frame)
-            speakers.append(speaker)
-        if not self._kept:
-            self._frames.clear()
-            self._bytes.clear()
-
     def _shed(self) -> bool:
         """Take all that waits in ZeroMQ, and keep or drop it; whether there was anything."""
         taken = 0
@@ -134,22 +112,10 @@ class Inbox:
             for taken in range(MOST_SHED):  # noqa: B007 - how many there were
                 frame, speaker = self._receive_with_speaker()
                 if self._connections.may_be_heard(frame, speaker):
-                    self._keep(frame, speaker)
+                    descriptor = self._backlog.keep(frame, speaker)
+                    if descriptor is not None and self._connections.has(descriptor):  # else it is closed already
+                        self._connections.disconnect(descriptor, "it sends more than this peer can take")
         return taken > 0
-
-    def _keep(self, frame: zmq.Frame, speaker: AgentId | None) -> None:
-        descriptor, size = descriptor_of(frame), len(frame) + FRAME_COSTS
-        if self._frames[descriptor] < self._queue or self._bytes[descriptor] + size <= SMALL_BYTES:
-            self._frames[descriptor] += 1
-            self._bytes[descriptor] += size
-            self._kept.append((frame.bytes, speaker, descriptor))
-            return
-        self._dropped[descriptor] += 1
-        self._dropped_bytes[descriptor] += size
-        if self._dropped[descriptor] > MOST_DROPPED or self._dropped_bytes[descriptor] > DROPPED_BYTES:
-            del self._dropped[descriptor], self._dropped_bytes[descriptor]
-            if descriptor is not None and self._connections.has(descriptor):  # else it is closed already
-                self._connections.disconnect(descriptor, "it sends more than this peer can take")
 
     def _stand_in(self) -> None:
         """Take frames while the event loop does not, and look after the connections."""

@@ -25,7 +25,9 @@ from thanos_peer.errors import ConfigError
 from thanos_peer.protocol.neighbor import LinkEvent
 from thanos_peer.topology.sockets import check_socket
 from thanos_peer.transport.authenticator import Authenticator
-from thanos_peer.transport.connections import HEARTBEATS, Connections, connection_of, received
+from thanos_peer.transport.byte_counts import HEARTBEATS
+from thanos_peer.transport.connections import Connections
+from thanos_peer.transport.descriptors import connection_of, received
 from thanos_peer.transport.inbox import Inbox
 from thanos_peer.transport.keys import Credentials
 
@@ -105,6 +107,27 @@ def queue_for(largest_frame: int) -> int:
     return max(SHORTEST_QUEUE, min(QUEUE, QUEUE_BYTES // largest_frame))
 
 
+@dataclass(frozen=True)
+class FrameLimits:
+    """What bounds the frames of one peer.
+
+    Attributes:
+        largest: Bytes of a frame on its way.
+        queue: How many may wait for a neighbor, or of it.
+        most_at_once: How many are handed over in one callback.
+    """
+
+    largest: int
+    queue: int
+    most_at_once: int
+
+    @classmethod
+    def of(cls, largest_frame: int, neighbors: int, *, is_sealed: bool) -> "FrameLimits":
+        """For frames of at most this size before encryption, and so many neighbors."""
+        at_once = min(SPARE_AT_ONCE + 4 * neighbors, AT_ONCE_BYTES // largest_frame)
+        return cls(largest_frame + SEALED * is_sealed, queue_for(largest_frame), max(1, at_once))
+
+
 def unresolved_host(address: str) -> str | None:
     """The host of a tcp address if it is a name that does not resolve here and now."""
     parts = urlsplit(address)
@@ -142,9 +165,7 @@ class Links:
         self._loop = asyncio.get_running_loop()
         self._context = zmq.Context()
         self._on_frames, self._on_link, self._credentials = on_frames, on_link, credentials
-        self._most_at_once = max(1, min(SPARE_AT_ONCE + 4 * len(neighbors), AT_ONCE_BYTES // largest_frame))
-        self._queue = queue_for(largest_frame)
-        self._largest_frame = largest_frame if credentials is None else largest_frame + SEALED
+        self._limits = FrameLimits.of(largest_frame, len(neighbors), is_sealed=credentials is not None)
         self._authenticator: Authenticator | None = None
         self._inbox: Inbox | None = None
         self._mending: asyncio.TimerHandle | None = None
@@ -153,7 +174,7 @@ class Links:
             self._pull,
             neighbors,
             has_keys=credentials is not None,
-            most_unread=(self._queue + 2) * (self._largest_frame + SEALED) + READ_AHEAD,
+            most_unread=(self._limits.queue + 2) * (self._limits.largest + SEALED) + READ_AHEAD,
         )
         self._outboxes: dict[AgentId, _Outbox] = {}
         try:
@@ -178,8 +199,8 @@ class Links:
             self._pull,
             self._connections,
             self._authenticator,
-            most_at_once=self._most_at_once,
-            queue=self._queue,
+            most_at_once=self._limits.most_at_once,
+            queue=self._limits.queue,
             on_waiting=self._drain_if_open,
         )
         self._loop.add_reader(self._pull.fileno(), self.drain)
@@ -188,7 +209,7 @@ class Links:
 
     def _connect(self, j: AgentId, address: str) -> None:
         outbox: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
-        outbox.setsockopt(zmq.SNDHWM, self._queue)
+        outbox.setsockopt(zmq.SNDHWM, self._limits.queue)
         # What the other end says is never read; it sends no heartbeats of its own, so a full queue does no harm.
         outbox.setsockopt(zmq.RCVHWM, 1)
         self._limit(outbox, address)
@@ -210,14 +231,14 @@ class Links:
 
     def _limit(self, link: "zmq.Socket[bytes]", address: str) -> None:
         """What holds for every socket, before anything is read."""
-        link.setsockopt(zmq.MAXMSGSIZE, self._largest_frame)
+        link.setsockopt(zmq.MAXMSGSIZE, self._limits.largest)
         link.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         link.setsockopt(zmq.IPV6, "[" in address)
 
     @property
     def strangers(self) -> int:
         """How many connections did not get in."""
-        return self._connections.refused
+        return self._connections.refusals.count
 
     def send(self, neighbors: Iterable[AgentId], frame: bytes) -> list[AgentId]:
         """Queue a frame for some neighbors; returns those whose queue is full, for whom it is dropped."""
