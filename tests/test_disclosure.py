@@ -40,15 +40,16 @@ def test_every_phase_of_every_method_says_what_is_sent_to_whom(method, start):
         if name in (*plan.mixing, MASKS):
             assert (name in SUMMED, who) == (False, "its neighbors: peer 1")
         else:
-            assert (own, who) == (SUMMED[name].own, "peer 1, masked" if sent[0][0] == MASKS else "peer 1")
+            expected = METHODS[name].content(is_pca=True) if name in METHODS else SUMMED[name]
+            assert (own, who) == (expected.own, "peer 1, masked" if sent[0][0] == MASKS else "peer 1")
 
 
 def test_own_objectives_have_words_of_their_own():
     data = {"kind": "files"}
     topology = of_files(method="proximal", start=RANDOM, objective="mine:Quartic", data=data)
-    assert [row[1] for row in rows(topology, 0, "What leaves this site")[1:]] == [
-        OF_OWN_OBJECTIVES[name].own for name in ("size", "proximal", "verdict")
-    ]
+    size, method, verdict = [row[1] for row in rows(topology, 0, "What leaves this site")[1:]]
+    assert [size, verdict] == [OF_OWN_OBJECTIVES[name].own for name in ("size", "verdict")]
+    assert method == METHODS["proximal"].content(is_pca=False).own
 
 
 def test_the_page_names_who_learns_what_on_a_path():

@@ -1,9 +1,10 @@
 """What one site of a run reveals, to whom, in which phase and under which coalition: before anything runs."""
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from thanos_peer.algorithm.methods import AUTO, METHODS
+from thanos_peer.algorithm.traits import MIXED, Content
 from thanos_peer.block import AgentId
 from thanos_peer.phases.masking import NAME as MASKS
 from thanos_peer.preparation import outline
@@ -16,18 +17,12 @@ from thanos_peer.topology.exposure import (
     smallest_coalition,
     sole_neighbors,
 )
+from thanos_peer.topology.graph import Graph
 from thanos_peer.topology.policy import SitePolicy, named_peers
 
 # So many samples, or fewer, follow from their sum and their sum of squares.
 MOST_GIVEN_AWAY = 2
 MOST_SHOWN = 10  # of a list in one line
-
-
-class Content(NamedTuple):
-    """What a peer brings to a phase, and what all peers learn from it."""
-
-    own: str
-    all_learn: str
 
 
 # Of phases that sum; whoever learns a peer's own numbers learns what it brings.
@@ -37,7 +32,9 @@ SUMMED: Final[Mapping[str, Content]] = {
     ),
     "spread": Content("the sum of squares of each feature about the common mean", "the variances"),
     "size": Content(
-        "the largest eigenvalue of its second moments, and their trace", "the sum of those, or a bound of it"
+        "the largest eigenvalue of its second moments, and their trace; for some methods that mix also its "
+        "gradient at the start",
+        "the sums of those",
     ),
     "leading": Content(
         "its second moments times one matrix after the other, which may determine them",
@@ -46,11 +43,6 @@ SUMMED: Final[Mapping[str, Content]] = {
     "rotation": Content("its second moments within p directions", "those of all samples together"),
     "agreement": Content(
         "a norm of its second moments, and its gradient at the start", "their sums over all peers"
-    ),
-    "gram": Content("all its second moments A_i A_i'", "the second moments of all samples together"),
-    "proximal": Content(
-        "its gradient at one point after the other: its second moments times that point, which may determine them",
-        "the gradients of all samples together",
     ),
     "consensus": Content("its own X", "the mean of all X"),
     "verdict": Content(
@@ -62,33 +54,42 @@ SUMMED: Final[Mapping[str, Content]] = {
 OF_OWN_OBJECTIVES: Final[Mapping[str, Content]] = {
     "size": Content("the bound that its class gives of how steep its objective is", "the sum of those"),
     "agreement": Content("that bound, and its gradient at the start", "their sums over all peers"),
-    "proximal": Content(
-        "the value and the gradient of its objective at one point after the other", "their sums over all peers"
-    ),
     "verdict": Content("the value and the gradient of its objective at the answer", "their sums over all peers"),
 }
-# Of phases that mix.
-MIXED: Final = Content("its X, and a tracker D that begins as its own gradient", "the common X, in the end")
 KEYS: Final = Content("a fresh public key, which says nothing of its samples", "nothing")
 
 
 def content_of(topology: Topology, phase: str) -> Content:
     """What a peer brings to a phase."""
-    own = {} if topology.problem.objective is None else OF_OWN_OBJECTIVES
+    is_pca = topology.problem.objective is None
+    if phase in METHODS:
+        return METHODS[phase].content(is_pca=is_pca)
+    own = {} if is_pca else OF_OWN_OBJECTIVES
     return KEYS if phase == MASKS else own.get(phase) or SUMMED.get(phase, MIXED)
 
 
 def learnt_alone(topology: Topology, agent: AgentId) -> dict[AgentId, tuple[AgentId, ...]]:
-    """The peers that alone learn a sum over fewer than all others, and over which; this agent is one of these."""
-    graph = topology.graph
-    suspects = cut_vertices(graph) if topology.masks_sums else (graph.tree.parents[agent], *graph.neighbors[agent])
-    found = {}
-    for other in suspects:
-        if other != agent:
-            part = part_of(learnt_from_sums(graph, {other}, are_masked=topology.masks_sums), agent)
-            if len(part) < graph.d - 1:
-                found[other] = part
-    return found
+    """The peers that alone learn a sum over fewer than all others, and over which; this agent is one of these.
+
+    Of very many only the nearest, which learn the sums over the fewest.
+    """
+    graph, are_masked = topology.graph, topology.masks_sums
+    suspects = set(cut_vertices(graph)) if are_masked else {graph.tree.parents[agent], *graph.neighbors[agent]}
+    nearest = [other for other in _by_distance(graph, agent) if other in suspects and other != agent]
+    parts = {
+        other: part_of(learnt_from_sums(graph, {other}, are_masked=are_masked), agent)
+        for other in nearest[:MOST_SHOWN]
+    }
+    return {other: part for other, part in parts.items() if len(part) < graph.d - 1}
+
+
+def _by_distance(graph: Graph, agent: AgentId) -> list[AgentId]:
+    found = {agent: None}
+    for i in (queue := [agent]):
+        new = [j for j in graph.neighbors[i] if j not in found]
+        found |= dict.fromkeys(new)
+        queue += new
+    return queue
 
 
 def part_of(learnt: Learnt, agent: AgentId) -> tuple[AgentId, ...]:
@@ -249,7 +250,9 @@ def _learnt(topology: Topology, agent: AgentId) -> list[tuple[str, ...]]:
     else:
         if not mixing:
             rest = "any other peer, alone" if alone else "any one peer, alone"
-            rows.append((rest, "nothing but the result: the sums over all"))
+            is_all = topology.masks_sums and len(alone) < MOST_SHOWN
+            what = "nothing but the result: the sums over all" if is_all else "sums over more peers than that"
+            rows.append((rest, what))
         coalition = smallest_coalition(graph, agent)
         if coalition is not None and len(coalition) > 1:
             rows.append((f"{named_peers(coalition)}, together", "**its own numbers**: they are all its neighbors"))

@@ -24,6 +24,7 @@ from thanos_peer.algorithm.pooling import Layout
 from thanos_peer.algorithm.ritz import leading_of
 from thanos_peer.algorithm.search import MOST, Search, answer, arrays_of, begin, go_on, is_over
 from thanos_peer.algorithm.solving import GOES_ON, Solving
+from thanos_peer.algorithm.traits import Content
 from thanos_peer.block import Matrix, bytes_each
 
 # Operations of the root on one sum: about a second.
@@ -63,6 +64,11 @@ class Gram(Solving):
         # The bound is a rounded number itself, so twice as much is allowed.
         self._total, self.bound = setup.bound, 2 * setup.bound
         self.format = FixedPoint.within(self.bound, setup.d)
+
+    @classmethod
+    def content(cls, *, is_pca: bool) -> Content:  # noqa: ARG003
+        """Peers bring their own Gram matrix."""
+        return Content("all its second moments A_i A_i'", "the second moments of all samples together")
 
     @classmethod
     def make(cls, setup: Setup) -> "Gram":

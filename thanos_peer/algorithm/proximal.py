@@ -19,7 +19,7 @@ from thanos_peer.algorithm.method import Setup
 from thanos_peer.algorithm.pooling import Layout
 from thanos_peer.algorithm.search import arrays_of
 from thanos_peer.algorithm.solving import GOES_ON, Solving
-from thanos_peer.algorithm.traits import Iterations
+from thanos_peer.algorithm.traits import Content, Iterations
 from thanos_peer.block import Matrix
 
 TYPICAL = Iterations(
@@ -43,6 +43,17 @@ class Proximal(Solving):
         # The bound is a rounded number itself, so twice as much is allowed.
         self.bound = math.inf if setup.bound is None else 2 * setup.bound
         self.format = EXACT if setup.bound is None else FixedPoint.within(self.bound, setup.d)
+
+    @classmethod
+    def content(cls, *, is_pca: bool) -> Content:
+        """Peers bring their own gradients."""
+        if not is_pca:
+            own = "the value and the gradient of its objective at one point after the other"
+            return Content(own, "their sums over all peers")
+        return Content(
+            "its second moments times one point after the other, which may determine them",
+            "that of all samples together",
+        )
 
     @classmethod
     def make(cls, setup: Setup) -> "Proximal":

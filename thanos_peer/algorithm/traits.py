@@ -41,6 +41,16 @@ class Expected(NamedTuple):
     words: str
 
 
+class Content(NamedTuple):
+    """What a peer brings to a phase, in words, and what all peers learn from it."""
+
+    own: str
+    all_learn: str
+
+
+MIXED: Content = Content("its X, and a tracker D that begins as its own gradient", "the common X, in the end")
+
+
 class Iterations(NamedTuple):
     """How many iterations a method takes: means of random problems, as benchmarks/typical_sums.py prints them.
 
@@ -94,6 +104,11 @@ class Traits(Protocol):
     largest_n: ClassVar[float] = math.inf
     default_tolerance: ClassVar[float] = 0.0
     default_rounds: ClassVar[int] = 3000
+
+    @classmethod
+    def content(cls, *, is_pca: bool) -> Content:  # noqa: ARG003
+        """What peers bring to it."""
+        return MIXED
 
     @classmethod
     def expected(cls, outlook: Outlook) -> Expected | None:  # noqa: ARG003
