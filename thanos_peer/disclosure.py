@@ -30,7 +30,7 @@ class Content(NamedTuple):
     all_learn: str
 
 
-# Of phases that sum; whoever learns a peer's own numbers learns what it brings.
+# Of phases that sum; one that learns a peer's own numbers learns what it brings.
 SUMMED: Final[Mapping[str, Content]] = {
     "mean": Content(
         "its number of samples, and the sum of each feature", "the number of all samples, and the means"
