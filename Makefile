@@ -45,7 +45,7 @@ FOR_IMAGE := --python-version 3.11 --implementation cp --only-binary :all: \
 # EXTRAS=parquet for an image that reads Parquet files.
 EXTRAS ?=
 
-# Here first: where no index is in reach, wheels that somebody has copied to docker/wheels stay.
+# Here first: where no index is in reach, wheels that were copied to docker/wheels stay.
 NEW_WHEELS := docker/wheels/.new
 
 wheels: $(VENV)/.venv ## all that the image needs, into docker/wheels, to build it offline

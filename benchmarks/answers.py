@@ -94,10 +94,10 @@ def solve(problem: Problem, method: str) -> Answer:
     settings: dict[str, Any] = {"regularizer": problem.regularizer, "mu": problem.mu, "method": method}
     settings |= {"graph": problem.edges, "center": problem.center, "scale": problem.scale}
     result = thanos_peer.fit(problem.samples(), problem.p, **settings)
-    facts, own, everybody = result.facts, result.all_components_, result.all_sparse_components_
-    assert own is not None and everybody is not None, "all agents ran here"  # noqa: S101, PT018
+    facts, own, of_all = result.facts, result.all_components_, result.all_sparse_components_
+    assert own is not None and of_all is not None, "all agents ran here"  # noqa: S101, PT018
     return Answer(
-        sparse=everybody.swapaxes(1, 2),
+        sparse=of_all.swapaxes(1, 2),
         has_converged=bool(facts["has_converged"]),
         overall=facts.get("overall"),
         rounds=sum(facts["rounds_by_phase"].values()),

@@ -3,7 +3,7 @@
 python benchmarks/flood.py [--peers 8] [--rounds 1500] [--repeats 2]
 
 Kinds: `garbage` (bytes that are no ZMTP), `connections` (opened and closed), `half-open` (a CURVE handshake begun
-with its greeting, and left there), `strangers` (whole CURVE handshakes with a key that nobody knows), `wrong
+with its greeting, and left there), `strangers` (whole CURVE handshakes with an unknown key), `wrong
 rounds` (sound blocks of far rounds, by a real neighbor's key, until that is shut out; then the run waits for the
 real neighbor, until it is let in again) and `parts` (one message without end, by the same key). Runs with and
 without a flood take turns in one sitting. Printed are the speed of the network beside no flood, how many
@@ -71,7 +71,7 @@ def connect(topology: Topology, words: bytes, held: int) -> Iterator[int]:
 
 
 def link_to(topology: Topology, pair: KeyPair, context: "zmq.Context[zmq.Socket[bytes]]") -> "zmq.Socket[bytes]":
-    """A link to the victim, with somebody's key."""
+    """A link to the victim, with any key."""
     link = context.socket(zmq.PUSH)
     link.curve_serverkey = str(topology.peers[VICTIM].public_key).encode()
     link.curve_publickey, link.curve_secretkey = pair.public.encode(), pair.secret.encode()

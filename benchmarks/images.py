@@ -60,7 +60,7 @@ def _share_of_base() -> str:
 
 def measure_network(peers: int, directory: Path) -> None:
     """Start a ring that does not end, and look at it when the last peer is past the first round."""
-    engine = [*compose(), "--project-name", f"thanos-peer-images-{os.getpid()}"]  # nobody else's
+    engine = [*compose(), "--project-name", f"thanos-peer-images-{os.getpid()}"]  # of this run only
     ring, project = directory / "ring.toml", directory / "project"
     command = [sys.executable, "-m", "thanos_peer"]
     endless = ("--method", "thanos", "--rounds", "100000000", "--tolerance", "0")

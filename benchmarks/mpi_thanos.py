@@ -45,9 +45,9 @@ def main() -> None:
         state, _ = phase.advance(k, state, [heard[j] for j in sorted(heard)])
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     total = comm.reduce(cpu)
-    everybody = comm.gather(state.X)
-    if everybody is not None:  # at rank 0
-        bits = hashlib.sha256(b"".join(X.tobytes() for X in everybody)).hexdigest()
+    of_all = comm.gather(state.X)
+    if of_all is not None:  # at rank 0
+        bits = hashlib.sha256(b"".join(X.tobytes() for X in of_all)).hexdigest()
         print(json.dumps({"seconds": seconds, "cpu_seconds": total, "bits": bits}))
 
 

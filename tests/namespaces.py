@@ -47,7 +47,7 @@ class Lan:
     def address_of(self, number):
         return f"10.77.0.{number + 1}"
 
-    def everybody_on_its_own_host(self, raw):
+    def each_on_its_own_host(self, raw):
         """Change a topology so."""
         for peer in raw["peers"]:
             peer["address"] = f"tcp://{self.address_of(peer['id'])}:{self.port}"

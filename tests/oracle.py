@@ -108,7 +108,7 @@ class Oracle:
         return H_of(X, gradients + (X - self.prox(X, sigma * self.mu / self.d)) / sigma, self.beta)
 
     def first(self, X0: np.ndarray) -> OracleRound:
-        """Round 0, in which everybody stands at X0."""
+        """Round 0, in which all agents stand at X0."""
         X = np.stack([X0] * self.d)
         H = self.H_at(X, self.sigma_at(0))
         return OracleRound(X, H, H, np.full(self.d, self.step[1]))

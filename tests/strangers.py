@@ -1,4 +1,4 @@
-"""Whoever speaks to a peer from outside: with a key or without, in its own name or another's."""
+"""Those that speak to a peer from outside: with a key or without, in its own name or another's."""
 
 import asyncio
 import contextlib

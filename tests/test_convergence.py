@@ -140,7 +140,7 @@ def test_how_many_starts_were_searched_is_said(starts, said):
     assert words == f"converged: residual 1.0e-05, tolerance 0.0001; {STATIONARY}{said}"
 
 
-def test_what_nobody_has_certified_has_neither_converged_nor_not():
+def test_what_is_not_certified_has_neither_converged_nor_not():
     assert judged(None) == (
         "not certified: every peer says that it was below tolerance 0.0001 by its own rule",
         None,
@@ -218,7 +218,7 @@ def test_components_beyond_the_rank_hide_none_that_is_not_determined():
     assert facts["has_converged"] is False
 
 
-def test_tiny_samples_that_nobody_has_sized_are_not_converged_because_they_are_tiny(tmp_path):
+def test_tiny_samples_without_a_size_are_not_converged_because_they_are_tiny(tmp_path):
     rows = 1e-4 * random_samples(60, 5)
     rows = 1e-4 * (rows - rows.mean(axis=0)) / rows.std(axis=0)
     raw = raw_with_parts(

@@ -141,7 +141,7 @@ def test_the_mistake_in_a_data_file_is_reported_that_way(tmp_path, monkeypatch):
     text = (ROOT / "topologies/small.toml").read_text(encoding="utf-8")
     data = text[text.index("[problem.data]") : text.index("[algorithm]")]
     text = text.replace(data, '[problem.data]\nkind = "files"\n').replace('"svd"', '"random", seed = 1')
-    for i, port in enumerate(free_ports(3)):  # nobody is to be there
+    for i, port in enumerate(free_ports(3)):  # none is to be there
         text = text.replace(f"127.0.0.1:{17000 + i}", f"127.0.0.1:{port}")
     monkeypatch.chdir(tmp_path)
     Path("net.toml").write_text(text, encoding="utf-8")

@@ -25,7 +25,7 @@ MOST_GIVEN_AWAY = 2
 MOST_SHOWN = 10  # of a list in one line
 
 
-# Of phases that sum; whoever learns a peer's own numbers learns what it brings.
+# Of phases that sum; one that learns a peer's own numbers learns what it brings.
 SUMMED: Final[Mapping[str, Content]] = {
     "mean": Content(
         "its number of samples, and the sum of each feature", "the number of all samples, and the means"

@@ -81,7 +81,7 @@ def test_it_is_over_after_as_many_sums_as_it_may_take_at_the_most(size, seed):
 
 
 @pytest.mark.parametrize("family", ["path", "ring", "star"])
-def test_real_agents_find_the_same_bits_as_somebody_who_sees_all(family):
+def test_real_agents_find_the_same_bits_as_one_that_sees_all(family):
     rng = np.random.default_rng(4)
     parts, start = split(rng.standard_normal((7, 40)), 5), random_point(7, 2, rng)
     topology, phases = phases_of(parts, start, family=family)

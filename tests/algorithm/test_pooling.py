@@ -60,7 +60,7 @@ def agents_of(topology, rows, form=EXACT):
 
 
 def exchange(agents):
-    """One round of everybody; returns what was said in it, as (sender, receiver, block)."""
+    """One round of all agents; returns what was said in it, as (sender, receiver, block)."""
     said = [(agent.id, j, agent.block.as_told_to(j)) for agent in agents for j in agent.neighbors]
     for sender, receiver, block in said:
         agents[receiver].receive(sender, block)
@@ -161,7 +161,7 @@ def test_only_the_root_decides_and_all_have_its_bits():
 
 
 @pytest.mark.parametrize("family", ["path", "star", "grid", "erdos-renyi"])
-def test_everybody_expects_exactly_what_its_neighbors_say(family):
+def test_each_agent_expects_exactly_what_its_neighbors_say(family):
     topology = topology_of(12, families.make(family, 12, seed=2))
     phases = [phase_of(topology, i, np.ones(2)) for i in range(12)]
     agents = agents_of(topology, np.ones((12, 2)))

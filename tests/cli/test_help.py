@@ -124,7 +124,7 @@ def test_the_help_shows_its_examples_a_line_each():
     assert not any("\\b" in line for line in lines)
 
 
-def test_output_that_nobody_reads_is_exit_code_141():
+def test_output_that_is_not_read_is_exit_code_141():
     process = start("topology", "check", SMALL)
     process.stdout.close()
     assert process.wait(60) == 141
@@ -133,7 +133,7 @@ def test_output_that_nobody_reads_is_exit_code_141():
 
 
 @pytest.mark.parametrize(("path", "command"), [*commands()])
-def test_a_file_that_cannot_be_read_is_left_to_whoever_says_so_in_one_line(path, command):
+def test_a_file_that_cannot_be_read_is_left_to_the_command_that_says_so_in_one_line(path, command):
     for parameter in command.params:
         if isinstance(parameter, click.Argument) or path == ("start",):
             assert not getattr(parameter.type, "readable", False), f"{' '.join(path)} {parameter.name}"

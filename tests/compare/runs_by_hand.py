@@ -1,4 +1,4 @@
-"""Runs that nobody has run: their numbers are written down here, so that tables can be checked by hand."""
+"""Runs that were never run: their numbers are written down here, so that tables can be checked by hand."""
 
 from networks import make_topology
 

@@ -81,7 +81,7 @@ def test_synthetic_data_have_the_seeds_from_that_of_the_file_on():
 
 @pytest.fixture
 def with_files(tmp_path):
-    """A file that names data files, which nobody looks into here."""
+    """A file that names data files, which are not looked into here."""
 
     def make(start):
         raw = raw_topology(d=3, method="proximal")

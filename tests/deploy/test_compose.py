@@ -116,7 +116,7 @@ def test_every_peer_sees_its_own_data_only_and_in_its_format(tmp_path):
             assert (data["target"], data["read_only"]) == (f"/data/{i}.csv", True)
 
 
-def test_a_swarm_counts_restarts_per_time_and_leaves_whoever_reads_alone(tmp_path):
+def test_a_swarm_counts_restarts_per_time_and_leaves_readers_alone(tmp_path):
     _, directory = written(tmp_path)
     task = read(directory / "stack.yaml")["services"]["peer-1"]
     policy = {"condition": "on-failure", "delay": "2s", "max_attempts": 50, "window": "6h"}
@@ -193,7 +193,7 @@ def test_data_that_the_peers_user_could_not_read_is_refused(tmp_path):
 
 
 @contextlib.contextmanager
-def as_nobody_special():
+def without_privileges():
     """A directory, and not being root while we are there."""
     with tempfile.TemporaryDirectory() as place:
         user = os.geteuid()
@@ -206,7 +206,7 @@ def as_nobody_special():
 
 
 def test_nothing_is_replaced_where_things_cannot_be_given_to_the_peers_user():
-    with as_nobody_special() as place:
+    with without_privileges() as place:
         topology = write_topology(place / "net.toml", "path", 2)
         to = ("compose", topology.file, "-o", place / "project", "--user")
         error = call(*to, "5:5", code=3).stderr
@@ -309,7 +309,7 @@ def test_an_image_may_come_from_anywhere(tmp_path, image):
     assert read(directory / "compose.yaml")["services"]["peer-0"]["image"] == image
 
 
-def test_nobody_runs_as_root_unless_asked_for(tmp_path):
+def test_no_service_runs_as_root_unless_asked_for(tmp_path):
     _, directory = written(tmp_path)
     assert not read(directory / "compose.yaml")["services"]["peer-0"]["user"].startswith("0:")
 
@@ -353,7 +353,7 @@ def test_a_directory_to_build_from_may_have_any_name(tmp_path):
     check_by_compose(directory)
 
 
-def test_an_image_that_nobody_builds_here_may_be_pulled(tmp_path):
+def test_an_image_that_is_not_built_here_may_be_pulled(tmp_path):
     _, directory = written(tmp_path)
     for service in read(directory / "compose.yaml")["services"].values():
         assert not {"build", "pull_policy", "depends_on"} & set(service)
@@ -463,7 +463,7 @@ def test_nothing_of_a_larger_network_stays_behind(tmp_path, code):
     assert {path.name for path in directory.iterdir()} == files | {"results"}
 
 
-def test_files_of_a_directory_that_is_somebody_elses_stay(tmp_path):
+def test_files_of_a_directory_that_belongs_to_others_stay(tmp_path):
     topology = write_topology(tmp_path / "net.toml", "path", 2)
     own = [tmp_path / "own" / name for name in ("files/start.npy", "files/x.py", "topology.keys/7.secret")]
     for path in own:

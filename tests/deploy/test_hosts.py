@@ -115,7 +115,7 @@ def by_shell(text):
 
 def test_following_the_instructions_to_the_letter_gives_the_bits_of_one_process(office, lan):
     topology = write_topology(
-        Path("net.toml"), "ring", 4, change=lan.everybody_on_its_own_host, max_rounds=2000, tolerance=1e-3
+        Path("net.toml"), "ring", 4, change=lan.each_on_its_own_host, max_rounds=2000, tolerance=1e-3
     )
     do("hosts", "net.toml", "--only", "copy")
     for number in range(4):
@@ -136,7 +136,7 @@ def test_following_the_instructions_to_the_letter_gives_the_bits_of_one_process(
 
 def test_code_and_a_start_are_copied_and_used(office, lan):
     def change(raw):
-        lan.everybody_on_its_own_host(raw)
+        lan.each_on_its_own_host(raw)
         raw["problem"]["regularizer"] = "mine:Ridge"
         raw["algorithm"]["start"] = {"kind": "file", "path": "starts/begin here.npy"}
 
@@ -160,7 +160,7 @@ def test_code_and_a_start_are_copied_and_used(office, lan):
 @pytest.mark.parametrize("protocol", ["-s", "-O"])
 def test_names_with_spaces_and_colons_are_copied_run_and_fetched(office, lan, monkeypatch, protocol):
     def change(raw):
-        lan.everybody_on_its_own_host(raw)
+        lan.each_on_its_own_host(raw)
         raw["algorithm"]["start"] = {"kind": "file", "path": "its: starts/begin $HOME.npy"}
 
     monkeypatch.setenv("MORE_FOR_scp", protocol)
@@ -203,7 +203,7 @@ def test_a_directory_that_no_shell_there_would_understand_is_refused(tmp_path, d
 @pytest.mark.parametrize("protocol", ["-s", "-O"])
 def test_a_name_with_a_colon_is_no_host(office, lan, monkeypatch, protocol):
     monkeypatch.setenv("MORE_FOR_scp", protocol)
-    write_topology(Path("net:a.toml"), "path", 2, change=lan.everybody_on_its_own_host)
+    write_topology(Path("net:a.toml"), "path", 2, change=lan.each_on_its_own_host)
     do("hosts", "net:a.toml", "--only", "copy")
     for number in range(2):
         there = home_of(lan, number, office.parent) / "thanos-peer"
@@ -212,7 +212,7 @@ def test_a_name_with_a_colon_is_no_host(office, lan, monkeypatch, protocol):
 
 
 def test_a_host_without_the_command_is_named_before_anything_runs(office, lan):
-    write_topology(Path("net.toml"), "path", 2, change=lan.everybody_on_its_own_host)
+    write_topology(Path("net.toml"), "path", 2, change=lan.each_on_its_own_host)
     do("hosts", "net.toml", "--only", "copy")
     home = home_of(lan, 1, office.parent)
     end_all_on(lan.names[1])
@@ -258,9 +258,7 @@ def test_verdict_on_results_of_private_data_says_what_it_lacks_in_one_line(tmp_p
 
 
 def test_the_status_of_a_peer_on_another_host_is_asked_there(office, lan):  # noqa: ARG001
-    write_topology(
-        Path("net.toml"), "path", 2, change=lan.everybody_on_its_own_host, max_rounds=10**9, tolerance=0.0
-    )
+    write_topology(Path("net.toml"), "path", 2, change=lan.each_on_its_own_host, max_rounds=10**9, tolerance=0.0)
     do("hosts", "net.toml", "--only", "copy", "--only", "run")
     asked = call("hosts", "net.toml", "--only", "status").stdout
 

@@ -26,7 +26,7 @@ def engine():
 
 @pytest.fixture(scope="session")
 def clean_copy(tmp_path_factory):
-    """The repository as somebody else gets it: what git keeps, as it is here now."""
+    """The repository as a clone has it: what git keeps, as it is here now."""
     copy = tmp_path_factory.mktemp("copy") / "thanos-peer"
     for name in run("git", "-c", "safe.directory=*", "ls-files", "-z", cwd=ROOT).rstrip("\0").split("\0"):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)

@@ -117,7 +117,7 @@ class Engine:
 
 
 def project_of(directory):
-    """A project name that nobody else has: on an engine that runs already there may be any other."""
+    """A project name of its own: on an engine that runs already there may be any other."""
     return f"{TAG}-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]}"
 
 
@@ -210,7 +210,7 @@ def _unmount_below(place):
 
 
 def _remove(place):
-    """Never through a mount: what is behind it belongs to somebody else."""
+    """Never through a mount: what is behind it belongs to others."""
     left = _mounts_below(place)
     assert not left, f"still mounted, so nothing is removed: {left}"
     shutil.rmtree(place)

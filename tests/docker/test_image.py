@@ -24,7 +24,7 @@ def lonely(engine, image, tmp_path):  # noqa: ARG001
         yield engine.container(tmp_path / "project", "peer-0")
 
 
-def test_a_peer_is_healthy_runs_as_nobody_special_and_ends_at_once_when_asked(engine, lonely):
+def test_a_peer_is_healthy_runs_without_privileges_and_ends_at_once_when_asked(engine, lonely):
     wait_until(lambda: engine.inspect(lonely, ".State.Health.Status") == "healthy", "a healthy peer", 60)
     assert engine.docker("exec", lonely, "id", "-u") != "0"
     status = engine.docker("exec", lonely, "thanos-peer", "status", "--timeout", "60", "--json")

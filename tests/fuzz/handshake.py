@@ -205,7 +205,7 @@ class Conversation:
         self._now, self._heard_with = BEGAN, Counter()
         self.lines, self.is_over, self.error, self.sent = 0, False, None, []
         options = Options(
-            patience=Patience(farewell=0),
+            patience=Patience(leave_after=0),
             saves=store is not None,
             restarts_tracking=scene.restarts_tracking,
             features=FEATURES if scene.has_features else "",
@@ -273,7 +273,7 @@ class Conversation:
         """Whether nothing was heard in the name of a neighbor that did not come with its key."""
         for j in NEIGHBORS:
             received = self.session.talk.traffic.counters(j).messages_received
-            assert received <= self._heard_with[j], f"somebody spoke as peer {j}"
+            assert received <= self._heard_with[j], f"another spoke as peer {j}"
 
 
 class Stage:

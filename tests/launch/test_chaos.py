@@ -201,7 +201,7 @@ def test_a_proxy_lets_commands_through_and_treats_messages_as_told(weather, copi
         )
 
 
-def test_a_cut_closes_what_is_open_and_lets_nobody_through_until_it_is_over():
+def test_a_cut_closes_what_is_open_and_lets_nothing_through_until_it_is_over():
     with through_a_proxy() as (proxies, here, there):
         here.sendall(GREETING)
         assert there.recv(64) == GREETING

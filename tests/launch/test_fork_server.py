@@ -230,7 +230,7 @@ def test_once_it_is_dead_peers_are_new_programs(tmp_path):
 
 
 def test_the_numbers_that_numpy_draws_by_itself_differ_from_peer_to_peer(tmp_path):
-    """All peers of a run have the memory of one process; whoever adds noise to their own must not share it."""
+    """All peers of a run have the memory of one process; a peer that adds noise to its own must not share it."""
     server, drawn = ForkServer(environment_with(DRAWS_AT_THE_END, tmp_path / "draws")), set()
     for i in range(3):
         log = tmp_path / f"{i}.log"

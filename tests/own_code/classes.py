@@ -1,4 +1,4 @@
-"""A module of somebody's own, as a test writes it, and a topology that names it."""
+"""A module of the user's own, as a test writes it, and a topology that names it."""
 
 import tomlkit
 from networks import raw_topology

@@ -1,4 +1,4 @@
-"""Objectives and regularizers of one's own: run where somebody allows it; what they do wrong is one line."""
+"""Objectives and regularizers of one's own: run where that is allowed; what they do wrong is one line."""
 
 import json
 import sys
@@ -28,7 +28,7 @@ def allowed(directory, raw):
 @pytest.mark.parametrize(
     "words", [["simulate"], ["run"], ["verify"], ["chaos"], ["start", "--id", "0", "--topology"]]
 )
-def test_code_that_nobody_has_allowed_is_named_and_not_imported(words, tmp_path, monkeypatch):
+def test_code_that_is_not_allowed_is_named_and_not_imported(words, tmp_path, monkeypatch):
     module, file = write(tmp_path, raw_with())
     monkeypatch.chdir(tmp_path)
     result = call(*words, file, code=3)

@@ -249,7 +249,7 @@ def test_features_in_another_order_end_both_neighbors_with_both_sides(tmp_path):
 
 @pytest.mark.parametrize("between", [1, 2])
 def test_other_names_are_found_through_peers_that_have_none(tmp_path, between):
-    """A path whose ends have names, and nobody between them has."""
+    """A path whose ends have names, and no peer between them has."""
     d = between + 2
     for i in range(d):
         np.save(tmp_path / f"{i}.npy", rows(i))

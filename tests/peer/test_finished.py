@@ -1,4 +1,4 @@
-"""A finished result stays, whatever becomes of the state that led to it, and nobody waits for ever for it."""
+"""A finished result stays, whatever becomes of the state that led to it, and no peer waits for ever for it."""
 
 import json
 import signal
@@ -123,7 +123,7 @@ def test_a_result_of_an_earlier_epoch_is_not_in_the_way_of_a_peer_that_has_lost_
     assert [facts_of(topology, out, agent)["epoch"] for agent in range(2)] == [1, 1]
 
 
-def test_whoever_waits_for_one_that_is_finished_and_has_nothing_left_to_say_ends_when_it_says_so(finished):
+def test_a_peer_that_waits_for_one_that_is_finished_and_has_nothing_left_to_say_ends_when_it_says_so(finished):
     topology, out = finished
     save(topology, out, 1, memories(topology, 30)[30][1])
     files = PeerFiles(out, topology, 1)

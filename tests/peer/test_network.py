@@ -1,4 +1,4 @@
-"""Whole networks of processes: the bits of one process, whatever the order and whoever else speaks."""
+"""Whole networks of processes: the bits of one process, whatever the order, and strangers speak too."""
 
 import contextlib
 import json

@@ -46,7 +46,7 @@ def policy_in(directory, text):
 
 @contextlib.contextmanager
 def listening(topology, agent):
-    """Somebody at the address of each neighbor; yields how many connections have come there."""
+    """A listener at the address of each neighbor; yields how many connections have come there."""
     with contextlib.ExitStack() as stack:
         ports = [int(topology.peers[j].address.rpartition(":")[2]) for j in topology.graph.neighbors[agent]]
         ears = [stack.enter_context(socket.create_server(("127.0.0.1", port))) for port in ports]
@@ -71,7 +71,7 @@ def start(topology, agent, directory, text, *options, code):
 def test_a_run_that_keeps_all_rules_is_taken_part_in(tmp_path):
     topology = files_topology(tmp_path)
     with listening(topology, 0) as connections:
-        # Nobody answers, so it gives up; but it has spoken.
+        # None answers, so it gives up; but it has spoken.
         words = start(topology, 0, tmp_path, ALL_RULES, "--give-up-after", 1, code=6)
         assert connections() == 2
     assert "does not let" not in words

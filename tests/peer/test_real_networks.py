@@ -1,4 +1,4 @@
-"""Data that nobody made for this project, split unevenly over eight processes: what one who has it all finds.
+"""Data that were not made for this project, split unevenly over eight processes: what one who has it all finds.
 
 Measured against the centralised solution of the pooled data, standardised by numpy: the same support; the
 objective within 0.3 % (wine; 0.1 % and 0.2 % for the others), and the share of the variance that a component

@@ -45,12 +45,12 @@ def run(script):
 
 
 @pytest.mark.parametrize("before", ["listen(lambda number: None)", "only_note()"])
-def test_whoever_was_told_before_it_waits_does_not_wait(before):
+def test_one_that_was_told_before_it_waits_does_not_wait(before):
     done = run(LATE.format(before=before))
     assert (done.returncode, done.stdout) == (0, "15 2\n"), done.stderr
 
 
-def test_whoever_was_not_told_waits_until_it_is():
+def test_one_that_was_not_told_waits_until_it_is():
     done = run(WAITING)
     assert (done.returncode, done.stdout) == (0, "15\n"), done.stderr
 

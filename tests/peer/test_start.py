@@ -221,7 +221,7 @@ def test_another_protocol_version_is_refused_and_named(pair, tmp_path):
     assert {answer[0] for answer in answers} == {VERSION}
 
 
-def test_whoever_waits_says_for_whom_where_and_since_when(pair, tmp_path):
+def test_a_peer_that_waits_says_for_whom_where_and_since_when(pair, tmp_path):
     process = start_peer(pair, 0, tmp_path / "run")
     with ended_afterwards(process):
         wait_until(lambda: "waiting" in said(tmp_path / "run", 0), "it says that it waits")
@@ -230,7 +230,7 @@ def test_whoever_waits_says_for_whom_where_and_since_when(pair, tmp_path):
     assert "never heard" in line
 
 
-def test_whoever_waits_for_a_name_that_does_not_resolve_says_so_and_gives_up_with_code_6(tmp_path):
+def test_a_peer_that_waits_for_a_name_that_does_not_resolve_says_so_and_gives_up_with_code_6(tmp_path):
     def elsewhere(raw):
         raw["peers"][1]["address"] = "tcp://no-such-host.invalid:17001"
 

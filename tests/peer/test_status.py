@@ -153,7 +153,7 @@ def test_a_second_peer_of_the_same_id_goes_on_without_local_status(tmp_path):
 
 @contextlib.contextmanager
 def answering(answer):
-    """Somebody at an address of this host who says something to one that connects."""
+    """A program at an address of this host that says something to one that connects."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def tell():

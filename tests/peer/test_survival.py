@@ -140,7 +140,7 @@ def test_a_killed_peer_goes_on_where_it_was_with_the_same_bits(tmp_path, survive
     assert "going on from round " in said(out, 2)
     assert "peer 2 has started again" in said(out, 1)
     assert_same_bits(out, topology)
-    assert checkpoints(out, 2) == []  # nobody needs them any more
+    assert checkpoints(out, 2) == []  # they are not needed any more
 
 
 def test_a_peer_killed_before_it_has_saved_a_later_round_begins_again_and_catches_up(tmp_path):
@@ -243,7 +243,7 @@ def has_ended(process, harm, disk):
 
 def remount(disk, how):
     command = ["/usr/bin/mount", "-o", f"remount,{how}", disk]
-    wait_until(lambda: subprocess.run(command, check=False).returncode == 0, "nobody writes to it", 30)
+    wait_until(lambda: subprocess.run(command, check=False).returncode == 0, "it is not written to", 30)
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_a_second_peer_with_the_same_id_elsewhere_is_refused_and_named_and_does_
         last = start_peer(topology, 2, out)
         with ended_afterwards(last):
             assert [process.wait(60) for process in (*processes[:2], last)] == [0] * 3
-    assert f"somebody else listens at {topology.peers[1].address}" in said(other, 1)
+    assert f"another process listens at {topology.peers[1].address}" in said(other, 1)
     assert "another peer 1 runs somewhere else" in said(out, 1)
     assert "peer 1 left" not in said(out, 0)
     assert not PeerFiles(other, topology, 1).result.exists()

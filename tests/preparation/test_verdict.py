@@ -27,7 +27,7 @@ from thanos_peer.topology import load
 
 
 def check_verdicts(instance):
-    """Run to the end: all agents know what somebody knows who sees all of them. Returns it and a measure."""
+    """Run to the end: all agents know what one knows that sees all of them. Returns it and a measure."""
     network = AgentNetwork(instance)
     run(network)
     assert_all_found_the_same(network)
@@ -56,7 +56,7 @@ def check_verdicts(instance):
 @pytest.mark.parametrize("max_rounds", [1, 7, 4000])
 @pytest.mark.parametrize("sigma", [1.0, None], ids=["constant", "decreasing"])
 @pytest.mark.parametrize(("regularizer", "exchange"), [("l1", "float64"), ("l21", "float64"), ("l1", "float32")])
-def test_all_agents_come_to_the_verdict_of_somebody_who_sees_everything(
+def test_all_agents_come_to_the_verdict_of_one_that_sees_everything(
     tmp_path, regularizer, exchange, sigma, max_rounds
 ):
     options = {

@@ -51,7 +51,7 @@ def test_taking_a_round_moves_on_to_the_next():
     assert not exchange.is_complete()
 
 
-def test_it_says_whom_it_misses_until_nobody_is_missing():
+def test_it_says_whom_it_misses_until_none_is_missing():
     exchange = exchange_in_round(3)
     seen = [exchange.missing()]
     for neighbor in (5, 8, 1):
@@ -264,7 +264,7 @@ def test_an_agent_alone_needs_only_its_own_block():
 @given(st.sets(st.integers(0, 9).filter(lambda j: j != ME), min_size=1, max_size=5), st.integers(0, 5), st.data())
 def test_any_order_and_repetition_of_deliveries_gives_the_same_blocks(neighbors, first, data):
     exchange = Exchange(ME, neighbors, first)
-    everybody = sorted((ME, *neighbors))
+    all_ids = sorted((ME, *neighbors))
     for k in range(first, first + 4):
         deliverable = st.tuples(st.sampled_from(sorted(neighbors)), st.integers(first, k + 1))
         early, late = data.draw(st.lists(deliverable, max_size=6)), data.draw(st.lists(deliverable, max_size=3))
@@ -273,8 +273,8 @@ def test_any_order_and_repetition_of_deliveries_gives_the_same_blocks(neighbors,
         for sender, said_in in (*early, *rest, *late):
             exchange.receive(sender, block(sender, said_in))
         taken = exchange.take()
-        assert len(taken) == len(everybody)
-        assert all(said.has_same_bits(block(j, k)) for said, j in zip(taken, everybody, strict=True))
+        assert len(taken) == len(all_ids)
+        assert all(said.has_same_bits(block(j, k)) for said, j in zip(taken, all_ids, strict=True))
 
 
 def test_a_neighbor_that_never_gets_ahead_with_its_fallback_cannot_fill_the_memory():

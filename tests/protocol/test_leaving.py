@@ -1,4 +1,4 @@
-"""Leaving: nobody goes before all are done, and a word that is lost keeps nobody for ever."""
+"""Leaving: no peer goes before all are done, and a word that is lost keeps none for ever."""
 
 import pytest
 from networks import make_instance
@@ -70,25 +70,25 @@ def leaving(clock):
     return make
 
 
-def tell(everybody, i, neighbors):
-    """Have a peer say what it knows, and whoever learns from it say what they know."""
+def tell(peers, i, neighbors):
+    """Have a peer say what it knows, and those that learn from it say what they know."""
     for j in neighbors[i]:
-        for bye in everybody[i].byes():
-            if everybody[j].hear(i, bye):
-                tell(everybody, j, neighbors)
+        for bye in peers[i].byes():
+            if peers[j].hear(i, bye):
+                tell(peers, j, neighbors)
 
 
-def test_nobody_leaves_before_all_are_done_and_then_all_do(leaving):
-    everybody = [leaving(i)[0] for i in range(4)]
+def test_no_peer_leaves_before_all_are_done_and_then_all_do(leaving):
+    peers = [leaving(i)[0] for i in range(4)]
     neighbors = [[1], [0, 2], [1, 3], [2]]
     for last, i in enumerate((2, 0, 3, 1)):
-        assert not any(one.are_all_done for one in everybody), f"after {last}"
-        everybody[i].begin(is_resumed=False)
-        tell(everybody, i, neighbors)
-    assert all(one.are_all_done and one.is_over() for one in everybody)
+        assert not any(one.are_all_done for one in peers), f"after {last}"
+        peers[i].begin(is_resumed=False)
+        tell(peers, i, neighbors)
+    assert all(one.are_all_done and one.is_over() for one in peers)
 
 
-def test_whoever_knows_that_all_are_done_gives_the_others_some_seconds_to_say_so_too(leaving, clock):
+def test_one_that_knows_that_all_are_done_gives_the_others_some_seconds_to_say_so_too(leaving, clock):
     one, _ = leaving(0)
     one.begin(is_resumed=False)
     assert one.hear(1, Bye(9, DONE, 2))
@@ -152,32 +152,32 @@ def test_those_that_have_left_do_not_keep_those_that_are_still_there(leaving, cl
         each.hear(here, Bye(9, DONE, 0))
     links[0].is_up = links_of_other[3].is_up = False
     clock.now += rules.GONE
-    everybody, neighbors = {1: one, 2: other}, {1: [2], 2: [1]}
-    for i in everybody:
-        tell(everybody, i, neighbors)
+    peers, neighbors = {1: one, 2: other}, {1: [2], 2: [1]}
+    for i in peers:
+        tell(peers, i, neighbors)
     for each in (one, other):
         assert each.is_over()
         # Of 0 and 3 only that they are done themselves was known.
         assert not each.are_all_done
 
 
-def test_those_given_up_let_others_leave_but_nobody_says_that_all_are_done(leaving, clock):
+def test_those_given_up_let_others_leave_but_none_says_that_all_are_done(leaving, clock):
     made, neighbors = [leaving(i) for i in range(4)], [[1], [0, 2], [1, 3], [2]]
-    everybody, links = [one for one, _ in made], [theirs for _, theirs in made]
+    peers, links = [one for one, _ in made], [theirs for _, theirs in made]
     for i in (0, 1, 2):  # 3 is not done
-        everybody[i].begin(is_resumed=False)
-        tell(everybody, i, neighbors)
+        peers[i].begin(is_resumed=False)
+        tell(peers, i, neighbors)
     # The host of peer 2 is away for a while.
     links[1][2].note(LinkEvent.DOWN, clock.now)
     clock.now += rules.GONE
-    assert everybody[1].has_grown()
-    tell(everybody, 1, neighbors)
-    for one in everybody[:2]:
+    assert peers[1].has_grown()
+    tell(peers, 1, neighbors)
+    for one in peers[:2]:
         assert one.is_over()
         assert not one.are_all_done
         assert one.radius < 3
         assert "the state is kept" in one.describe_end()
-    assert not everybody[2].is_over()
+    assert not peers[2].is_over()
 
 
 def test_one_that_comes_back_behind_is_waited_for_again(leaving, clock):
@@ -214,7 +214,7 @@ def freeze(one, clock, seconds):
     one.note_tick()
 
 
-def test_one_that_was_frozen_may_have_been_given_up_and_waits_for_nobody_that_is_gone_for_long(leaving, clock):
+def test_one_that_was_frozen_may_have_been_given_up_and_waits_for_none_that_is_gone_for_long(leaving, clock):
     one, links = leaving(1)
     one.begin(is_resumed=False)
     one.hear(0, Bye(9, DONE, 0))
@@ -235,7 +235,7 @@ def test_one_that_was_frozen_may_have_been_given_up_and_waits_for_nobody_that_is
     assert "left before hearing from peers 0 (not connected), 2 (not connected)" in one.describe_end()
 
 
-def test_one_that_was_frozen_waits_for_whoever_has_spoken_since(leaving, clock):
+def test_one_that_was_frozen_waits_for_those_that_have_spoken_since(leaving, clock):
     one, links = leaving(1)
     one.begin(is_resumed=False)
     freeze(one, clock, rules.LAST_WORD)
@@ -258,7 +258,7 @@ def test_one_that_was_frozen_gives_its_last_words_time_to_be_heard(leaving, cloc
     assert one.is_over()
 
 
-def test_one_that_was_done_before_waits_for_nobody_that_is_gone_for_long(leaving, clock):
+def test_one_that_was_done_before_waits_for_none_that_is_gone_for_long(leaving, clock):
     one, links = leaving(0)
     links[1].is_up = False
     one.begin(is_resumed=True)
@@ -270,7 +270,7 @@ def test_one_that_was_done_before_waits_for_nobody_that_is_gone_for_long(leaving
     assert "left before hearing from peers 1 (not connected)" in one.describe_end()
 
 
-def test_a_limit_holds_whoever_is_there(leaving, clock):
+def test_a_limit_holds_even_if_others_are_there(leaving, clock):
     one, _ = leaving(0, limit=3.0)
     one.begin(is_resumed=False)
     assert not one.is_over()
@@ -302,7 +302,7 @@ def test_what_a_neighbor_was_done_with_is_lost_with_its_state(leaving):
     assert one.radius == 0
 
 
-def test_in_a_new_epoch_nobody_is_done(leaving):
+def test_in_a_new_epoch_no_peer_is_done(leaving):
     one, _ = leaving(0)
     one.hear(1, Bye(9, DONE, 3))
     one.begin(is_resumed=False)

@@ -34,7 +34,7 @@ def first_announcement(words):
 
 @st.composite
 def restless_runs(draw):
-    """A graph, and who is restless when; everybody else is calm."""
+    """A graph, and who is restless when; all others are calm."""
     d, edges = draw(connected_graphs(7))
     moments = st.tuples(st.integers(0, d - 1), st.integers(1, 20))
     return Graph(d, tuple(edges)), draw(st.sets(moments, max_size=25))
@@ -73,7 +73,7 @@ def test_a_streak_tells_who_was_calm_how_long_ago_within_how_many_edges(run):
 
 
 @given(connected_graphs(7), st.data())
-def test_once_everybody_is_calm_for_good_the_stop_comes_within_a_diameter(drawn, data):
+def test_once_all_are_calm_for_good_the_stop_comes_within_a_diameter(drawn, data):
     d, edges = drawn
     graph = Graph(d, tuple(edges))
     calm_from = [data.draw(st.integers(1, 15)) for _ in range(d)]
@@ -82,7 +82,7 @@ def test_once_everybody_is_calm_for_good_the_stop_comes_within_a_diameter(drawn,
 
 
 @given(connected_graphs(7), st.data())
-def test_nobody_announces_a_stop_while_one_agent_is_never_calm(drawn, data):
+def test_no_agent_announces_a_stop_while_one_is_never_calm(drawn, data):
     d, edges = drawn
     restless = data.draw(st.integers(0, d - 1))
     words = talk(Graph(d, tuple(edges)), lambda i, _: i != restless)

@@ -122,11 +122,11 @@ def test_a_neighbor_that_is_shut_out_is_waited_for_aloud_and_named_before_what_i
 def test_one_that_is_done_and_has_no_state_will_never_say_what_is_missing(patient):
     patient.neighbor.is_spent = True
     assert "the run is over: done already, and " in patient.why_it_is_over(has_result=False)
-    patient.come_back()  # somebody has brought its state back
+    patient.come_back()  # its state has been brought back
     assert patient.why_it_is_over(has_result=False) == ""
 
 
-def test_one_that_was_done_before_waits_for_nobody_that_is_not_connected_for_a_minute(patient, clock):
+def test_one_that_was_done_before_waits_for_none_that_is_not_connected_for_a_minute(patient, clock):
     link = patient.neighbor.link
     clock.now += waiting.FORGOTTEN - 1
     assert not patient.why_it_is_over(has_result=True)

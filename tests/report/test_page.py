@@ -118,7 +118,7 @@ def test_the_longest_wait_and_all_bytes_are_those_of_the_peers(networked):
     assert str(sum(edge["bytes_sent"] for edge in edges)) in page.all("data", "value")
 
 
-def test_a_simulated_run_says_that_nobody_waited_and_draws_the_distance_to_the_reference(simulated):
+def test_a_simulated_run_says_that_no_peer_waited_and_draws_the_distance_to_the_reference(simulated):
     _, page, pictures = simulated
     assert "This run was simulated in one process: no peer waited for another." in page.text
     assert pictures == [*MEASURES, "distance", "network", "loadings", "sparsity"]
@@ -202,8 +202,8 @@ def test_where_the_data_is_gone_only_the_end_of_the_run_is_drawn(tmp_path):
     assert f"a curve from ({gone}): only where the run has ended is known, not the curve." in page.text
 
 
-def test_loadings_are_those_of_the_peers_where_the_prox_is_somebodys_code(tmp_path):
-    """A report runs nobody's code, and need not: the peers have left their sparse X."""
+def test_loadings_are_those_of_the_peers_where_the_prox_is_own_code(tmp_path):
+    """A report runs no code of the user's, and need not: the peers have left their sparse X."""
     run = simulated_run(tmp_path, d=1, family="complete", max_rounds=2, mu=0.6)
     before = report(run)[0].text
     assert "The sparse result, the mean over all peers: zero where it is zero at every one of them." in before

@@ -23,7 +23,7 @@ def test_a_file_with_other_rows_than_it_announces_is_refused(tmp_path, monkeypat
         read(tmp_path / "x.npy")
 
 
-def test_an_error_of_whoever_uses_the_samples_is_not_one_of_the_file(tmp_path):
+def test_an_error_of_the_code_that_uses_the_samples_is_not_one_of_the_file(tmp_path):
     def use():
         with open_table(write_table(tmp_path / "x.csv", ROWS)) as table:
             for _ in table.chunks:

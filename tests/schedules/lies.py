@@ -2,7 +2,7 @@
 
 The liar is a peer like the others, but for what leaves it: of some frames a field is changed, for each neighbor by
 itself, and some are made up. After a while an honest peer takes its place, with the same disk. What it never lies
-about are its own numbers (X, D, step sizes, what it adds to sums): nobody can know these, see SECURITY.md.
+about are its own numbers (X, D, step sizes, what it adds to sums): no other can know these, see SECURITY.md.
 
 Whatever it says: no peer but the liar is shut out, none ends without an error that names a peer, none waits
 without saying so, and none claims what does not follow from the data. Once the liar is replaced, all get done.

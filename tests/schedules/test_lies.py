@@ -49,7 +49,7 @@ def go_on_with_unknown_states(monkeypatch):
     monkeypatch.setattr(Handshake, "is_lost", lambda *_, **__: False)
 
 
-def count_everybody_as_calm(monkeypatch):
+def count_all_as_calm(monkeypatch):
     advance = Agent.advance
 
     def advance_calmly(self):
@@ -64,7 +64,7 @@ MUTATIONS = [
     (believe_any_end, 421),
     (believe_any_hello_or_bye, 731),
     (go_on_with_unknown_states, 1),
-    (count_everybody_as_calm, 1),
+    (count_all_as_calm, 1),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The sessions that ship, under a clock of their own: whatever happens, the same bits, and nobody is stuck.
+"""The sessions that ship, under a clock of their own: whatever happens, the same bits, and no peer is stuck.
 
 Two rules can be broken without harm, so no schedule finds it. A done neighbor that is behind again need not be
 noted (`Leaving.come_back`): it has its result, and ends with that when it finds its neighbors gone; noting it has

@@ -188,7 +188,7 @@ def test_a_run_that_stopped_by_itself_has_every_residual_near_the_tolerance(fami
     assert measure(network, instance).stationarity.gradient < 10 * tolerance
 
 
-def test_a_tolerance_stops_the_run_only_after_everybody_met_it():
+def test_a_tolerance_stops_the_run_only_after_all_agents_met_it():
     tolerance = 1e-4
     instance = make_instance(d=6, sigma=1.0, max_rounds=3000, tolerance=tolerance)
     network, graph = AgentNetwork(instance), instance.topology.graph

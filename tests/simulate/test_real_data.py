@@ -1,4 +1,4 @@
-"""Data and problems that nobody made for this project."""
+"""Data and problems that were not made for this project."""
 
 from dataclasses import replace
 

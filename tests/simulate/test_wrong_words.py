@@ -233,6 +233,6 @@ def test_a_word_of_another_sum_is_refused_where_there_is_none(instances, method)
 
 
 @pytest.mark.parametrize("method", ["gram", "proximal", "proximal-tracking", "thanos"])
-def test_nobody_minds_what_honest_agents_say(instances, method):
+def test_what_honest_agents_say_is_never_refused(instances, method):
     agents = lie(instances(method), "none", WORD, None)
     assert len({agent.convergence.has_converged for agent in agents}) == 1

@@ -794,7 +794,7 @@ def test_a_directory_that_cannot_keep_the_state_is_told_to_the_neighbors(pair, t
         assert puppets[1].wait_for(Bye) == Bye(0, CheckpointError.in_short)
 
 
-def test_a_second_peer_with_the_state_of_the_first_tells_nobody_anything(pair, tmp_path):
+def test_a_second_peer_with_the_state_of_the_first_says_nothing(pair, tmp_path):
     # Another address is bound: at its own, the peer could not reach any neighbor.
     bind = f"tcp://127.0.0.1:{free_ports(1)[0]}"
     with open_store(tmp_path / "run.state", pair), puppets_around(pair, 0) as puppets:

@@ -74,8 +74,8 @@ def test_the_samples_of_one_peer_need_only_its_own_file(tmp_path):
 
 def test_one_peer_makes_the_same_synthetic_samples_as_all_together():
     topology = make_topology(d=4, samples=18)
-    everybody = samples_of(topology, range(4))
-    assert [samples_of(topology, [i])[0].tobytes() for i in range(4)] == [part.tobytes() for part in everybody]
+    together = samples_of(topology, range(4))
+    assert [samples_of(topology, [i])[0].tobytes() for i in range(4)] == [part.tobytes() for part in together]
 
 
 @pytest.mark.parametrize(

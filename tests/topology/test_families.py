@@ -102,7 +102,7 @@ def test_the_other_families_do_not_depend_on_the_seed(family):
 
 
 @given(st.integers(0, 2**32), st.integers(2, 20))
-def test_a_certain_edge_joins_everybody(seed, d):
+def test_a_certain_edge_joins_all_agents(seed, d):
     assert families.erdos_renyi(d, 1.0, seed) == families.complete(d)
     assert families.geometric(d, math.sqrt(2), seed) == families.complete(d)
 

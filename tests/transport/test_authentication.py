@@ -1,4 +1,4 @@
-"""Who may speak to a peer: its neighbors by their keys, and nobody else, over real sockets."""
+"""Who may speak to a peer: its neighbors by their keys, and no others, over real sockets."""
 
 import contextlib
 import signal
@@ -134,7 +134,7 @@ def test_a_peer_of_the_same_topology_that_is_no_neighbor_is_not_let_in(listener)
     assert status_of(listener, 0)["rejected"] == 0
 
 
-def test_nobody_is_let_in_without_a_key(listener, tmp_path):
+def test_no_connection_is_let_in_without_a_key(listener, tmp_path):
     with speaking_to(listener, 0) as (speaker, monitor):
         speaker.send(hello_of(listener, 1))
         wait_for_refusals(monitor, 1)  # ZeroMQ itself gives up after one

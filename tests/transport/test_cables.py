@@ -57,7 +57,7 @@ def wait_until_all_reach(topology, out, k, seconds=PATIENCE):
 
 
 def wait_until_all_go_on(topology, out, rounds=4, seconds=SOON):
-    """Wait for rounds that cannot pass without everybody."""
+    """Wait for rounds that cannot pass without all peers."""
     wait_until_all_reach(topology, out, max(latest_rounds(topology, out)) + rounds, seconds)
 
 
@@ -81,9 +81,7 @@ def dropped_packets(lan, host):
 
 
 def test_every_cable_is_cut_and_mended_in_turn(lan, tmp_path):
-    topology = write_topology(
-        tmp_path / "net.toml", "ring", 4, change=lan.everybody_on_its_own_host, max_rounds=ROUNDS
-    )
+    topology = write_topology(tmp_path / "net.toml", "ring", 4, change=lan.each_on_its_own_host, max_rounds=ROUNDS)
     out = tmp_path / "run"
     with running(topology, out, lan):
         for agent in range(4):
@@ -97,9 +95,7 @@ def test_every_cable_is_cut_and_mended_in_turn(lan, tmp_path):
 
 def test_three_in_ten_packets_are_lost_for_a_while(lan, tmp_path):
     need("iptables")
-    topology = write_topology(
-        tmp_path / "net.toml", "ring", 4, change=lan.everybody_on_its_own_host, max_rounds=ROUNDS
-    )
+    topology = write_topology(tmp_path / "net.toml", "ring", 4, change=lan.each_on_its_own_host, max_rounds=ROUNDS)
     out = tmp_path / "run"
     with running(topology, out, lan):
         for host in range(4):

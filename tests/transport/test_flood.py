@@ -259,11 +259,11 @@ def test_messages_of_several_parts_are_not_heard(tmp_path, has_keys):
 
 def test_in_the_clear_parts_by_a_known_connection_are_heard_as_messages_until_a_stranger_comes(tmp_path):
     topology = write_topology(tmp_path / "net.toml", "path", 2, name=own_name("known"))
-    address, nobody, heard = topology.peers[0].address, f"ipc://{tmp_path}/nobody", []
+    address, unused, heard = topology.peers[0].address, f"ipc://{tmp_path}/unused", []
 
     async def main():
-        links = Links(address, {1: nobody}, largest_frame=1000, on_frames=lambda frames, _: heard.extend(frames))
-        connections = links._connections  # noqa: SLF001 - when it has noted who came, nobody else is told
+        links = Links(address, {1: unused}, largest_frame=1000, on_frames=lambda frames, _: heard.extend(frames))
+        connections = links._connections  # noqa: SLF001 - when it has noted who came, no other is told
         with speaking_to(topology, 0) as (speaker, _):
             speaker.send(b"whole")
             await until(lambda: connections.is_quiet and heard == [b"whole"])

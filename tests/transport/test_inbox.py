@@ -28,13 +28,13 @@ def test_a_reset_while_the_queue_is_full_does_not_abort_a_peer():
 
 def test_a_flood_is_cut_off_while_the_event_loop_is_held_up_and_others_are_heard(tmp_path, caplog):
     topology = write_topology(tmp_path / "net.toml", "path", 2, name=own_name("held"))
-    address, nobody, heard = topology.peers[0].address, f"ipc://{tmp_path}/nobody", []
+    address, unused, heard = topology.peers[0].address, f"ipc://{tmp_path}/unused", []
 
     def is_cut(monitor):
         return monitor.poll(0) and recv_monitor_message(monitor)["event"] == EVENT_DISCONNECTED
 
     async def main():
-        links = Links(address, {1: nobody}, largest_frame=1000, on_frames=lambda frames, _: heard.extend(frames))
+        links = Links(address, {1: unused}, largest_frame=1000, on_frames=lambda frames, _: heard.extend(frames))
         with speaking_to(topology, 0) as (calm, _), speaking_to(topology, 0, comes_back=False) as (flood, monitor):
             flood.sndhwm = 0
             calm.send(b"first")

@@ -1,7 +1,7 @@
 """Masks: what neighbors add to their numbers and take away again, so that a sum stays what it is.
 
 Two neighbors share a secret. From it each makes the same stream of bytes for each sum; the one with the smaller id
-adds it to its numbers, the other takes it away, modulo 2^bits. The streams look uniform to whoever lacks the
+adds it to its numbers, the other takes it away, modulo 2^bits. The streams look uniform to all that lack the
 secret. So what an agent sends says nothing of its numbers as long as one of its neighbors keeps to itself what the
 two share; what some agents together have sent says their sum, and what they share with others hides that, too.
 """

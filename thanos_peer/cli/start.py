@@ -140,6 +140,7 @@ LET_PEERS_RUN = click.option(
 )
 @click.option(
     "--farewell",
+    "leave_after",
     type=FiniteFloat(min=0),
     metavar="SECONDS",
     help="When done, stay no longer than this for peers that are not.  [default: until all are, and say so]",
@@ -185,7 +186,7 @@ def start_command(
     bind: str | None,
     status: str | None,
     give_up_after: float | None,
-    farewell: float | None,
+    leave_after: float | None,
     state: Path | None,
     policy: Path | None,
     survive: str,
@@ -220,7 +221,7 @@ def start_command(
         status=status,
         secret=secret_key,
         keep_every=keep_every,
-        patience=Patience(give_up_after, farewell),
+        patience=Patience(give_up_after, leave_after),
         state=state,
         survive=survive,
         is_fresh=fresh,

@@ -104,7 +104,7 @@ class Conversation:
         self.handshake = Handshake(terms, agent, self.neighbors, options.features)
         self.own_address = OwnAddress(addresses[agent.id])
         self.waiting = Waiting(agent, self.neighbors, addresses[agent.id], now=now)
-        self.leaving = Leaving(agent, self.neighbors, terms.diameter, limit=options.patience.farewell, now=now)
+        self.leaving = Leaving(agent, self.neighbors, terms.diameter, limit=options.patience.leave_after, now=now)
         self.saving = Saving(agent, now, agent.runner.plan.blocks_kept) if options.saves else None
         self.loss: Loss | None = None
         self.first_step: tuple[int, float] | None = None

@@ -38,8 +38,8 @@ class Ending:
     def tick_proving(self) -> None:
         """Before it says that it is done, a peer that was so in an earlier life makes sure to be no duplicate."""
         own = self._talk.own_address
-        nobody_can_tell = self._talk.now - self._talk.stage_began >= SURE and not own.is_unclear
-        if self._talk.first_step is not None or own.is_ours or nobody_can_tell:
+        none_can_tell = self._talk.now - self._talk.stage_began >= SURE and not own.is_unclear
+        if self._talk.first_step is not None or own.is_ours or none_can_tell:
             self._stay()
 
     def _stay(self) -> None:
@@ -118,6 +118,6 @@ class Ending:
     def _duplicate(self) -> DoubleError:
         me, address = self._talk.agent.id, self._talk.own_address.link.address
         return DoubleError(
-            f"this is not the peer {me} that its neighbors reach: somebody else listens at {address}; if peer "
+            f"this is not the peer {me} that its neighbors reach: another process listens at {address}; if peer "
             f"{me} runs there, this one is one too many; if not, mend the address in the topology"
         )

@@ -190,7 +190,7 @@ class Handshake:
     def learns_features(self, neighbor: Neighbor, hello: Hello) -> bool:
         """Note a neighbor's names; returns whether they are the first that this peer hears of, to be passed on.
 
-        Only in the first rounds, in which they reach everybody: later ones would be of another run, or a lie.
+        Only in the first rounds, in which they reach all: later ones would be of another run, or a lie.
         """
         neighbor.is_nameless = not hello.features
         if neighbor.is_nameless or self._features or self._agent.k > self.terms.diameter:

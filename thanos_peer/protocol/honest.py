@@ -140,7 +140,7 @@ HELLO_RULES: Final[dict[str, Rule]] = {
 
 
 def _ends_with_us(view: TalkView, bye: Bye) -> bool:
-    """All end with the same round, and none sends a block of it: so nobody is past a neighbor's last round."""
+    """All end with the same round, and none sends a block of it: so none is past a neighbor's last round."""
     if not bye.is_done or bye.reason == SPENT:
         return True
     if view.is_done:

@@ -83,7 +83,7 @@ class Leaving:
             neighbor.epoch.may_be_gone |= j not in self._agent.done
 
     def begin_epoch(self) -> None:
-        """Nobody is done any more."""
+        """No peer is done any more."""
         self.radius, self.reach = None, 0
 
     def hear(self, neighbor: Neighbor, bye: Bye, now: float) -> bool:
@@ -152,7 +152,7 @@ class Leaving:
         return is_sure and self._agent.done.issuperset(self._agent.neighbors)
 
     def unsure(self, now: float) -> list[AgentId]:
-        """The neighbors that have not said yet that everybody is done who can be heard from."""
+        """The neighbors that can be heard from and have not said yet that all are done."""
         silent = (each for each in self._neighbors.values() if each.epoch.reach < self._diameter)
         return [each.id for each in silent if not self._is_given_up(each, now)]
 
@@ -191,7 +191,7 @@ class Leaving:
         return f"done, result written; staying, since {now - self._began:.0f} s, for {who}"
 
     def describe_end(self) -> str:
-        """For whom it stayed in vain; empty if for nobody."""
+        """For whom it stayed in vain; empty if for none."""
         if self.are_all_done:
             return ""
         silent = [j for j, each in self._neighbors.items() if each.epoch.radius < self._diameter]

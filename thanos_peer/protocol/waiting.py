@@ -27,11 +27,11 @@ class Patience:
 
     Attributes:
         give_up: Seconds without a missing neighbor's block after which to end; None waits for ever.
-        farewell: Seconds to stay, when done, for peers that are not; None stays until they are.
+        leave_after: Seconds to stay, when done, for peers that are not; None stays until they are.
     """
 
     give_up: float | None = None
-    farewell: float | None = None
+    leave_after: float | None = None
 
 
 class Waiting:
@@ -54,7 +54,7 @@ class Waiting:
         self.begin_round(now)
 
     def begin_round(self, now: float) -> None:
-        """Note that a new round begins, and that nobody has been waited for in it."""
+        """Note that a new round begins, and that none has been waited for in it."""
         self.since = self._ticked = now
         self.seconds_awake = 0.0
         self._interval, self._next_ask, self._next_notice = ASK_FIRST, ASK_FIRST, NOTICE_FIRST
@@ -154,7 +154,7 @@ class Waiting:
         if not link.was_up and k > 0:
             silence += " (if it is done and gone, start it again: it answers, or says that the run is over)"
         if link.is_up and now - link.since >= NOTICE_FIRST:
-            silence += f", so does it reach peer {self._agent.id} at {self._address}, and nobody else there?"
+            silence += f", so does it reach peer {self._agent.id} at {self._address}, and no other there?"
         if neighbor.heard is not None:
             when, where = neighbor.heard
             silence = f"last heard {now - when:.0f} s ago, in round {where}"

@@ -239,7 +239,7 @@ class _PoolingRun:
 
 
 class _MaskingRun:
-    """A phase in which all agents agree on masks: nobody is there to hide numbers from, so a round passes."""
+    """A phase in which all agents agree on masks: there is none to hide numbers from, so a round passes."""
 
     arrays: Mapping[str, Matrix] = MappingProxyType({})
 

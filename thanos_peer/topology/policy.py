@@ -34,7 +34,7 @@ class Policy(Section):
         least_coalition: So many peers must tell each other what they hear before they learn its own numbers.
         masked_sums: Whatever leaves this site must be a masked sum; methods that mix send something else.
         encryption: Every link must be encrypted.
-        no_code_of_others: The topology file must not name an objective or a regularizer of somebody's own.
+        no_code_of_others: The topology file must not name own code: an objective or a regularizer.
     """
 
     least_samples: Annotated[int, Field(ge=1)] | None = None
