@@ -6,11 +6,15 @@ Some peers keep to the protocol, note all they hear, and put it together: a coal
 their own samples. They are after A_i A_i', the second moments of one other peer. All blocks are those of agents of
 the package, and all predictions are made by its methods.
 
-| what runs | how it is attacked |
-|---|---|
-| sums | Numbers of children are decoded, and masks taken away that are shared with the coalition. So it has the sum of each part of the graph, or without masks of the tree. Each peer of a part is said to have an equal share. |
-| mixing, all around the peer is heard | A_i A_i' is a list of unknowns. The peer's next block is linear in them, or nearly; what fits all its blocks is found. |
-| mixing, else | The same with the unknowns of all other peers at once, from two blocks of each neighbor, and then from more. Where peers average before each step, a member of the coalition stands for the peer. |
+Sums: numbers of children are decoded, and masks taken away that are shared with the coalition. So it has the sum
+of each part of the graph without it, or where there are no masks of the tree. Each peer of a part is said to have
+an equal share.
+
+Mixing, where all around the peer is heard: A_i A_i' is a list of unknowns. What the peer says next is linear in
+them, or nearly; what fits all its blocks is found.
+
+Mixing, elsewhere: the same with the unknowns of all other peers at once, from two blocks of each neighbor, and
+then from more. Where peers average before each step, a member of the coalition stands for the peer.
 
 Prints a Markdown table of the error of A_i A_i' relative to its Frobenius norm, over graphs and seeds: the median,
 the extremes, and how many are below 1e-6. Beside it stand the error but for a multiple of I, which some methods do
@@ -24,11 +28,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import json
 import statistics
+import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,6 +48,7 @@ from thanos_peer.block import AgentId, Block, Matrix
 from thanos_peer.phases import Found, Mixing, Pooling
 from thanos_peer.preparation import Share
 from thanos_peer.problem import Instance, assemble
+from thanos_peer.samples import Moments
 from thanos_peer.samples.moments import moments_of_rows
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import exposure, families, parse
@@ -51,16 +56,16 @@ from thanos_peer.topology.graph import Graph
 from thanos_peer.topology.variants import settings_of
 
 GRAPHS = ("path", "ring", "star", "tree", "erdos-renyi", "complete")
-D, N, P, SAMPLES = 6, 4, 2, 10
-ROUNDS = 30  # of a method that mixes, that are listened to
+D, N, P, SAMPLES = 6, 4, 2, 6
+ROUNDS = 20  # of a method that mixes, that are listened to
 START = "destiny start"  # in which agents mix, whatever the method after it
 TWO = "gram, two samples each"  # centered
+METHODS_ATTACKED = (*MIXING, START, *SUMMING, TWO)
 AVERAGING = "proximal-tracking"  # peers average before each step
 FOUND = 1e-6  # relative error
-EXPLAINED = 1e-9  # of what was heard
+EXPLAINED, NEAR = 1e-9, 1e-6  # how much of what was heard may be left
 BLOCKS = (2, 3, 4, 6)  # of each neighbor that are to be explained
-MOST_STARTS, MOST_STEPS = 3, 60
-LISTENERS = ("sole neighbor", "one of several", "all neighbors", "two peers")
+MOST_STARTS, MOST_STEPS = 2, 60
 
 
 # ---------------------------------------------------------------------- what runs
@@ -98,7 +103,7 @@ def network_of(family: str, method: str, samples: Sequence[Matrix], *, is_masked
 class Round(NamedTuple):
     """A round of one phase: what went from whom to whom, and what all agents are and have found in it."""
 
-    index: int
+    phase: int
     r: int
     told: Mapping[tuple[AgentId, AgentId], Block]
     said: Sequence[Block]
@@ -107,7 +112,7 @@ class Round(NamedTuple):
 
 
 def recorded(instance: Instance) -> list[Round]:
-    """Run the agents, and note all blocks; of a phase that mixes only the first rounds."""
+    """Run the agents, and note all blocks; of a phase that mixes only those of the first rounds."""
     network, graph, rounds = AgentNetwork(instance), instance.topology.graph, list[Round]()
     while not network.is_done:
         runners, said = [agent.runner for agent in network.agents], [agent.block for agent in network.agents]
@@ -140,7 +145,7 @@ class View:
 
     def rounds(self, index: int) -> list[Round]:
         """Those of one phase."""
-        return [each for each in self._rounds if each.index == index]
+        return [each for each in self._rounds if each.phase == index]
 
     def found(self, index: int) -> Found:
         """What a member knows when a phase begins."""
@@ -170,13 +175,12 @@ def gram_of(instance: Instance, agent: AgentId) -> Matrix:
     """A_i A_i', as it is minimised with."""
     f = instance.local_problems[agent].f
     assert isinstance(f, SparsePCA)  # noqa: S101 - nothing else runs here
-    return f.whole_gram()
+    return np.asarray(f.whole_gram())
 
 
 # ---------------------------------------------------------------------- symmetric matrices as lists of unknowns
 
 
-DEBUG = 0
 HALF = np.tril_indices(N)
 UNKNOWNS = len(HALF[0])
 # The matrices v v' of these v are a basis.
@@ -265,12 +269,19 @@ def two_samples(view: View, target: AgentId, C: Matrix) -> Matrix:
     """Both samples of a peer that has two, in one order or the other, from A_i A_i' and their sum; (n, 2)."""
     parts = exposure.learnt_from_sums(view.graph, view.members, are_masked=view.topology.masks_sums).parts
     index = next(at for at, phase in enumerate(view.phases()) if phase.name == "mean")
-    part, last = next(part for part in parts if target in part), view.found(len(view.phases()) - 1)
-    if view.graph.tree.root in part:
-        total = np.zeros(N)  # that of all is zero, as they are centered
-    else:
-        count, *raw = sums_of_part(view, part, index)[0]
-        total = (np.array(raw) - count * np.asarray(last.mean)) / np.asarray(last.overall) / len(part)
+    last = view.found(len(view.phases()) - 1)
+
+    def centered(numbers: Matrix) -> Matrix:
+        return np.asarray((numbers[1:] - numbers[0] * np.asarray(last.mean)) / float(np.asarray(last.overall)))
+
+    totals = {
+        part: centered(sums_of_part(view, part, index)[0]) for part in parts if view.graph.tree.root not in part
+    }
+    moments = [data for data in view.own.values() if isinstance(data, Moments)]
+    own = [centered(np.array([each.count, *(each.count * each.mean)])) for each in moments]
+    part = next(part for part in parts if target in part)
+    # All together have none, as they are centered.
+    total = totals.get(part, -np.sum([*own, *totals.values()], axis=0)) / len(part)
     values, Q = np.linalg.eigh(2 * C - np.outer(total, total))
     difference = np.sqrt(max(values[-1], 0.0)) * Q[:, -1]
     return np.array([total + difference, total - difference]).T / 2
@@ -297,7 +308,7 @@ def fields_sent(phase: Mixing, state: Any, blocks: Sequence[Block]) -> dict[str,
 
 
 def predicted(view: View, agent: AgentId, f: Any) -> Matrix:
-    """The X and D of an agent with this objective in each round, had it said all before as it did: (rounds, 2, n, p)."""
+    """The X and D of an agent with this objective, had it said all before as it did: (rounds, 2, n, p)."""
     index = view.mixing()
     phase, rounds, said = view.phases(agent, f)[index], view.rounds(index), list[Matrix]()
     phase.enter(view.found(index), 0)
@@ -343,7 +354,7 @@ def _identity(count: int) -> Matrix:
 
 def share_of_trace(view: View, index: int) -> float:
     """An equal share of ||A||_F^2, which all are told, less what the coalition has."""
-    total = float(view.found(index).total) - sum(float(np.trace(C)) for C in view.grams.values())
+    total = float(np.asarray(view.found(index).total)) - sum(float(np.trace(C)) for C in view.grams.values())
     return total / (D - len(view.members))
 
 
@@ -485,10 +496,9 @@ def from_all(view: View, target: AgentId) -> Matrix:
                 C = with_trace(C, share_of_trace(view, view.mixing()))
             is_explained, is_fixed = fit.miss < EXPLAINED, np.linalg.norm(others @ free @ others) < 1e-3
             # More blocks that are explained say more; else the start that comes nearest.
-            if DEBUG: print(blocks, "miss %.1e"%fit.miss, "others free %.1e"%np.linalg.norm(others @ free @ others), "unit free %.1e"%(unit@free@unit))
             worth = -float(blocks) if is_explained and is_fixed else fit.miss + (10.0 if is_explained else 0.0)
             best = min(best, (worth, C), key=lambda each: each[0])
-            if not is_explained and best[0] < 0:
+            if fit.miss > NEAR:
                 break
         if best[0] < 0:
             break
@@ -519,7 +529,8 @@ def cases_of(graph: Graph) -> list[Case]:
     others = [i for i in range(graph.d) if i not in (one, target)]
     pairs = [tuple(sorted((one, i))) for i in others]
     hidden = [pair for pair in pairs if not set(graph.neighbors[target]) <= set(pair)]
-    return [*found, *(Case("two peers", pair, target) for pair in hidden[:1])]
+    found += [Case("two peers", pair, target) for pair in hidden[:1]]
+    return [case._replace(listener="all others") if len(case.members) == graph.d - 1 else case for case in found]
 
 
 # ---------------------------------------------------------------------- all of it
@@ -536,10 +547,10 @@ class Outcome:
         listener: Who listened.
         part: How many peers are in the part of the target, whose sum they learn from sums.
         seed: Of the samples.
+        guess: The error of an equal share of what all but the coalition have.
         error: Of A_i A_i', relative to its Frobenius norm; None where no attack is known to this program.
         shape: The same but for a multiple of I.
-        guess: The error of an equal share of what all but the coalition have.
-        samples: The error of the worst of the peer's samples, up to signs and order, relative to their largest; None
+        samples: The error of the worst of the peer's samples, up to signs or order, relative to the largest; None
             where they were not looked for.
     """
 
@@ -549,9 +560,9 @@ class Outcome:
     listener: str
     part: int
     seed: int
-    error: float | None
-    shape: float | None
     guess: float
+    error: float | None = None
+    shape: float | None = None
     samples: float | None = None
 
 
@@ -562,7 +573,7 @@ def attack(view: View, case: Case, pooled: Matrix) -> Matrix | None:
         return after_sums(view, case.target, pooled)
     if is_surrounded(view, case.target) and has_trackers(view, case.target):
         return from_trackers(view, case.target, case.target)
-    if AVERAGING == view.topology.method:
+    if view.topology.method == AVERAGING:
         return from_trackers(
             view, case.target, next(iter(set(view.members) & set(view.graph.neighbors[case.target])))
         )
@@ -579,28 +590,35 @@ def outcomes_of(task: tuple[str, bool, str, int]) -> list[Outcome]:
     method, is_masked, family, seed = task
     samples = samples_of(seed, 2 if method == TWO else SAMPLES)
     instance = network_of(family, method, samples, is_masked=is_masked)
-    graph, rounds, found = instance.topology.graph, recorded(instance), list[Outcome]()
-    grams = [gram_of(instance, i) for i in range(D)]
+    graph, rounds = instance.topology.graph, recorded(instance)
+    grams = np.array([gram_of(instance, i) for i in range(D)])
+    found = []
     for case in cases_of(graph):
         view, true = View(instance, rounds, case.members), grams[case.target]
-        others = [grams[i] for i in range(D) if i not in case.members]
-        guess = relative(np.mean(others, axis=0), true)
-        C = attack(view, case, np.sum(grams, axis=0))
-        rows = None
-        if C is not None and method == TWO:
-            A = instance.local_problems[case.target].f.A
-            rows = of_rows(two_samples(view, case.target, C), A)
-        if C is not None and C.ndim > 2:
-            if len(C) > 1:
-                rows = of_rows(np.array([leading(each) for each in C]).T, samples[case.target], has_order=True)
-            C = C.sum(axis=0)
+        others = [i for i in range(D) if i not in case.members]
         learnt = exposure.learnt_from_sums(graph, case.members, are_masked=is_masked)
         part = next(len(each) for each in learnt.parts if case.target in each)
-        error, shape = (
-            (None, None) if C is None else (relative(C, true), relative(with_trace(C, 0), with_trace(true, 0)))
-        )
-        found.append(Outcome(method, is_masked, family, case.listener, part, seed, error, shape, guess, rows))
+        guess = relative(grams[others].mean(axis=0), true)
+        outcome = Outcome(method, is_masked, family, case.listener, part, seed, guess)
+        found.append(replace(outcome, **errors_of(view, case, method, grams, samples)))
     return found
+
+
+def errors_of(view: View, case: Case, method: str, grams: Matrix, samples: Sequence[Matrix]) -> dict[str, Any]:
+    """By the names of `Outcome`; empty where no attack is known to this program."""
+    C, true, A = attack(view, case, grams.sum(axis=0)), grams[case.target], samples[case.target]
+    if C is None:
+        return {}
+    rows = None
+    if method == TWO:
+        A = np.asarray(A - np.hstack(list(samples)).mean(axis=1, keepdims=True))
+        A *= np.sqrt(np.trace(true) / np.trace(A @ A.T))
+        rows = two_samples(view, case.target, C)
+    elif C.ndim > 2 and len(C) > 1:
+        rows = np.array([leading(each) for each in C]).T
+    C = C if C.ndim == 2 else C.sum(axis=0)
+    errors = {"error": relative(C, true), "shape": relative(with_trace(C, 0.0), with_trace(true, 0.0))}
+    return errors if rows is None else errors | {"samples": of_rows(rows, A, has_order=method != TWO)}
 
 
 def relative(found: Matrix, true: Matrix) -> float:
@@ -623,3 +641,74 @@ def of_rows(found: Matrix, true: Matrix, *, has_order: bool = False) -> float:
     else:
         worst = min(np.linalg.norm(order - true, axis=0).max() for order in (found, found[:, ::-1]))
     return float(worst / np.linalg.norm(true, axis=0).max())
+
+
+def label_of(outcome: Outcome, *, is_by_graph: bool) -> tuple[str, ...]:
+    """Which row of the table it belongs to."""
+    is_sum = outcome.method not in (*MIXING, START)
+    sums = ("masked" if outcome.is_masked else "not masked") if is_sum else "either"
+    part = ("1" if outcome.part == 1 else "2 to 5") if is_sum else "any"
+    graph = (outcome.graph,) if is_by_graph else ()
+    return (outcome.method, sums, outcome.listener, part, *graph)
+
+
+def table_of(outcomes: Sequence[Outcome], *, is_by_graph: bool) -> list[str]:
+    """In Markdown."""
+    rows = defaultdict[tuple[str, ...], list[Outcome]](list)
+    for outcome in outcomes:
+        rows[label_of(outcome, is_by_graph=is_by_graph)].append(outcome)
+    heads = ["method", "sums", "who listens", "part", *(["graph"] if is_by_graph else [])]
+    heads += ["tried", f"< {FOUND:.0e}", "but for I", "error", "but for I", "samples", "guess"]
+    lines = [heads, ["---"] * len(heads)]
+    for label, row in rows.items():
+        errors, shapes, samples = (
+            [value for each in row if (value := getattr(each, name)) is not None]
+            for name in ("error", "shape", "samples")
+        )
+        below = [str(sum(error < FOUND for error in each)) for each in (errors, shapes)]
+        figures = [spread(each) for each in (errors, shapes, samples, [each.guess for each in row])]
+        lines.append([*label, f"{len(errors)} of {len(row)}", *below, *figures])
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def spread(errors: Sequence[float]) -> str:
+    """The median, and the least and the largest."""
+    return f"{statistics.median(errors):.1e} ({min(errors):.0e} to {max(errors):.0e})" if errors else ""
+
+
+@click.command()
+@click.option("--seeds", default=20, show_default=True, type=click.IntRange(1), help="How many draws of samples.")
+@click.option(
+    "--graph", "graphs", multiple=True, type=click.Choice(GRAPHS), help="Only this one; may be repeated."
+)
+@click.option("--method", "methods", multiple=True, type=click.Choice(METHODS_ATTACKED), help="The same.")
+@click.option("--by-graph", "is_by_graph", is_flag=True, help="A row for each graph.")
+@click.option(
+    "--workers", default=os.cpu_count(), type=click.IntRange(1), help="Processes; by default one per core."
+)
+@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write each outcome there.")
+def main(
+    *,
+    seeds: int,
+    graphs: Sequence[str],
+    methods: Sequence[str],
+    is_by_graph: bool,
+    workers: int,
+    file: Path | None,
+) -> None:
+    """Attack, and print a table."""
+    by_sums = [(method, is_masked) for method in (*SUMMING, TWO) for is_masked in (False, True)]
+    runs = [*((method, True) for method in (*MIXING, START)), *by_sums]
+    wanted = [run for run in runs if not methods or run[0] in methods]
+    tasks = [(*run, graph, seed) for run, graph, seed in product(wanted, graphs or GRAPHS, range(1, seeds + 1))]
+    with ProcessPoolExecutor(workers) as pool:
+        results = pool.map(outcomes_of, tasks)
+        with click.progressbar(results, length=len(tasks), file=sys.stderr) as bar:
+            outcomes = [outcome for result in bar for outcome in result]
+    if file is not None:
+        file.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1) + "\n", encoding="utf-8")
+    click.echo("\n".join(table_of(outcomes, is_by_graph=is_by_graph)))
+
+
+if __name__ == "__main__":
+    main()
