@@ -202,7 +202,7 @@ def of_vectors(weights: Matrix) -> Matrix:
 
 def with_trace(C: Matrix, trace: float) -> Matrix:
     """The same but for a multiple of I."""
-    return C + (trace - np.trace(C)) / N * np.eye(N)
+    return np.asarray(C + (trace - np.trace(C)) / N * np.eye(N))
 
 
 # ---------------------------------------------------------------------- sums
