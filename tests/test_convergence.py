@@ -103,6 +103,18 @@ def judged(
             {"residual": 3e-5, "is_below": False, "tolerance": 1e-6, "exchange": "float32"},
             f"residual 3.0e-05 above tolerance 1e-06 after 3000 rounds; {EXACT}",
         ),
+        (
+            {"residual": 3e-3, "is_below": False, "tolerance": 1e-6, "exchange": "float32"},
+            f"residual 3.0e-03 above tolerance 1e-06 after 3000 rounds; {EXACT}; {MORE}",
+        ),
+        (
+            {"residual": 3e-3, "is_below": False, "tolerance": 1e-6, "exchange": "float32", "method": "drgta"},
+            f"residual 3.0e-03 above tolerance 1e-06 after 3000 rounds; {EXACT}; {SMOOTHING}",
+        ),
+        (
+            {"residual": None, "is_below": False, "tolerance": 1e-6, "exchange": "float32"},
+            f"tolerance 1e-06 not reached after 3000 rounds; {EXACT}; {MORE}",
+        ),
     ],
 )
 def test_what_has_not_converged_is_said_with_the_residual_the_tolerance_and_what_to_do(given, said):

@@ -16,6 +16,8 @@ SEARCHED = (
     f"its search of at most {MOST:,} evaluations from each start is over: take a larger tolerance, another start, "
     f'or method = "{GENERAL}", which max_rounds alone bounds'
 )
+# A residual within this factor of what rounding on the way lets it reach is not to be had smaller by other means.
+NEAR_ROUNDING = 10
 STATIONARY = "stationary, not necessarily the global minimum"
 
 
@@ -91,7 +93,7 @@ def _objection(
 ) -> str | None:
     """Why an answer has not converged, and what to do; None if it has."""
     tolerance, after = f"tolerance {topology.tolerance:g}", f"after {rounds} rounds"
-    advice = _less(topology) if is_below_tolerance else _more(topology, rounds)
+    advice = _less(topology) if is_below_tolerance else _more(topology, residual, rounds)
     if residual is None:
         return f"{tolerance} not reached {after}; {advice}"
     if residual > topology.tolerance:
@@ -141,13 +143,10 @@ def _less(topology: Topology) -> str:
     )
 
 
-def _more(topology: Topology, rounds: int) -> str:
+def _more(topology: Topology, residual: float | None, rounds: int) -> str:
     """What to do where it was not."""
     if METHODS[topology.method].mixes:
-        if topology.tolerance < topology.least_tolerance:
-            return f'exchange = "float32" reaches about {topology.least_tolerance:g}: take "float64"'
-        is_fixed = _smooths(topology) and "smoothing" not in METHODS[topology.method].settings
-        return SMOOTHING if is_fixed else 'raise max_rounds, or take method = "auto"'
+        return _more_mixing(topology, residual)
     why = topology.why_over(rounds)
     if why == "max_rounds":
         return "raise max_rounds"
@@ -155,6 +154,16 @@ def _more(topology: Topology, rounds: int) -> str:
         return SEARCHED
     check = "" if topology.problem.objective is None else f"; {CHECK}"
     return f"it does not fall any further: take a larger tolerance, or another start{check}"
+
+
+def _more_mixing(topology: Topology, residual: float | None) -> str:
+    """The same for methods that mix: rounding on the way alone is in the way only of a residual near to it."""
+    is_fixed = _smooths(topology) and "smoothing" not in METHODS[topology.method].settings
+    more, least = SMOOTHING if is_fixed else 'raise max_rounds, or take method = "auto"', topology.least_tolerance
+    if topology.tolerance >= least:
+        return more
+    exact = f'exchange = "float32" reaches about {least:g}: take "float64"'
+    return exact if residual is not None and residual <= NEAR_ROUNDING * least else f"{exact}; {more}"
 
 
 def _smooths(topology: Topology) -> bool:
