@@ -11,6 +11,7 @@ from thanos_peer.algorithm.solving import NEAR
 from thanos_peer.algorithm.stiefel import infeasibility, orthonormal_basis, polar
 from thanos_peer.block import Matrix
 from thanos_peer.convergence import Convergence, judge
+from thanos_peer.loadings.findings import words_on_mu
 from thanos_peer.problem import Instance
 from thanos_peer.simulate import Row, ending_of
 from thanos_peer.storage.outcome import Outcome
@@ -85,12 +86,7 @@ class Summary:
 
     def words_on_mu(self) -> str:
         """What the zeros say of the weight of the regularizer; nothing where it looks right."""
-        if not self.nonzeros:
-            return ": mu is too large for this sigma"
-        if not self.single_features or self.rows == 1:
-            return ""
-        components = self.entries // self.rows
-        return f"; {self.single_features} of {components} components with a single feature: mu may be too large"
+        return words_on_mu(self.nonzeros, self.single_features, self.rows, self.entries // self.rows)
 
     def _words_on_judged(self) -> list[str]:
         known, judged = f"{self.objective:.9g}", self.judged_objective
