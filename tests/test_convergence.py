@@ -96,6 +96,10 @@ def judged(
             f"residual 1.1e+00 above 1, the size of the problem itself; {SMOOTHING}",
         ),
         (
+            {"residual": 1.4, "is_below": False},
+            'residual 1.4e+00 above tolerance 0.0001 after 3000 rounds; take method = "auto"',
+        ),
+        (
             {"residual": 9e-5, "weakest": 1e-6, "is_below": False},
             f"residual 9.0e-05, but its weakest component is worth 1.0e-06 and is not determined; {MORE}",
         ),

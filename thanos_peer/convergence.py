@@ -10,7 +10,9 @@ from thanos_peer.phases import Found
 from thanos_peer.topology import Topology
 
 FEWER = "take fewer components, or a smaller tolerance"
-SMOOTHING = 'what is left is the smoothing: take method = "auto"'
+EXACT = 'take method = "auto"'
+SMOOTHING = f"what is left is the smoothing: {EXACT}"
+MORE_ROUNDS = f"raise max_rounds, or {EXACT}"
 CHECK = "check that the objective is smooth, and gradient the gradient of value"
 SEARCHED = (
     f"its search of at most {MOST:,} evaluations from each start is over: take a larger tolerance, another start, "
@@ -159,11 +161,14 @@ def _more(topology: Topology, residual: float | None, rounds: int) -> str:
 def _more_mixing(topology: Topology, residual: float | None) -> str:
     """The same for methods that mix: rounding on the way alone is in the way only of a residual near to it."""
     is_fixed = _smooths(topology) and "smoothing" not in METHODS[topology.method].settings
-    more, least = SMOOTHING if is_fixed else 'raise max_rounds, or take method = "auto"', topology.least_tolerance
+    more, least = SMOOTHING if is_fixed else MORE_ROUNDS, topology.least_tolerance
+    # An X of zeros, or one that wanders, does not come back.
+    if residual is not None and residual > 1:
+        more = EXACT
     if topology.tolerance >= least:
         return more
-    exact = f'exchange = "float32" reaches about {least:g}: take "float64"'
-    return exact if residual is not None and residual <= NEAR_ROUNDING * least else f"{exact}; {more}"
+    finer = f'exchange = "float32" reaches about {least:g}: take "float64"'
+    return finer if residual is not None and residual <= NEAR_ROUNDING * least else f"{finer}; {more}"
 
 
 def _smooths(topology: Topology) -> bool:
