@@ -11,7 +11,8 @@ import numpy as np
 from thanos_peer.algorithm.fixed_point import EXACT
 from thanos_peer.block import NOTHING, PAIR, WORD, Block, StopWord, bytes_each
 from thanos_peer.errors import RemoteProtocolError
-from thanos_peer.protocol.wire import LARGEST_ROUND, Bye, Codec, Hello
+from thanos_peer.protocol.messages import LARGEST_ROUND, Bye, Hello
+from thanos_peer.protocol.wire import Codec
 
 DIGEST = "00112233445566778899aabbccddeeff" * 2  # that of the published vectors
 SHAPES = ((2, 1, "float64"), (2, 1, "float32"), (40, 2, "float64"), (2000, 3, "float64"))

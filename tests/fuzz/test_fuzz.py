@@ -15,7 +15,7 @@ from fuzz import decoder, handshake
 from fuzz.handshake import Said, Scene, codec_of, stage
 
 import thanos_peer
-from thanos_peer.protocol.wire import LARGEST_ROUND, Bye, Hello
+from thanos_peer.protocol.messages import LARGEST_ROUND, Bye, Hello
 
 HERE = Path(__file__).parent
 MODULES = {"decoder": decoder, "handshake": handshake}

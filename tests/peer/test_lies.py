@@ -19,7 +19,7 @@ from thanos_peer.preparation import outline
 from thanos_peer.problem import build
 from thanos_peer.protocol import saving
 from thanos_peer.protocol.conduct import BUDGET
-from thanos_peer.protocol.wire import Bye, Hello
+from thanos_peer.protocol.messages import Bye, Hello
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage.checkpoint import CheckpointStore
 from thanos_peer.storage.peer_files import PeerFiles

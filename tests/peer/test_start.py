@@ -27,7 +27,8 @@ from processes import (
 )
 from puppets import puppets_around
 
-from thanos_peer.protocol.wire import VERSION, Bye
+from thanos_peer.protocol.messages import Bye
+from thanos_peer.protocol.wire import VERSION
 from thanos_peer.storage.peer_files import PeerFiles
 
 

@@ -23,10 +23,10 @@ from thanos_peer.phases import Plan
 from thanos_peer.preparation import outline
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.hearing import Arrived
+from thanos_peer.protocol.messages import Hello
 from thanos_peer.protocol.outputs import Log, Save
 from thanos_peer.protocol.saving import INTERVAL, PARTS
 from thanos_peer.protocol.session import Session
-from thanos_peer.protocol.wire import Hello
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage import said as said_files
 from thanos_peer.storage.checkpoint import CheckpointStore

@@ -33,8 +33,8 @@ from thanos_peer.phases import WrongStateError
 from thanos_peer.preparation import outline
 from thanos_peer.problem import share_of
 from thanos_peer.protocol.conversation import Options
+from thanos_peer.protocol.messages import DONE, LONGEST_BIRTH, SPENT, Bye
 from thanos_peer.protocol.waiting import Patience
-from thanos_peer.protocol.wire import DONE, LONGEST_BIRTH, SPENT, Bye
 from thanos_peer.samples import features_digest
 from thanos_peer.storage.checkpoint import CheckpointStore, checkpoints_in, latest_epoch_in
 from thanos_peer.storage.peer_files import PeerFiles

@@ -9,13 +9,13 @@ from thanos_peer.errors import LocalProtocolError, StateLostError
 from thanos_peer.protocol.handshake import Handshake, OwnAddress, Terms
 from thanos_peer.protocol.honest import TalkView
 from thanos_peer.protocol.leaving import Leaving
+from thanos_peer.protocol.messages import Bye, Message
 from thanos_peer.protocol.neighbor import Link, Neighbor
 from thanos_peer.protocol.outputs import Level, Log, Output, Pause, Save, Send
 from thanos_peer.protocol.saving import Saving
 from thanos_peer.protocol.stages import TRANSITIONS, Stage
 from thanos_peer.protocol.traffic import Traffic
 from thanos_peer.protocol.waiting import Patience, Waiting
-from thanos_peer.protocol.wire import Bye, Message
 
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from thanos_peer.block import AgentId
 from thanos_peer.errors import RemoteProtocolError
+from thanos_peer.protocol.messages import LONGEST_BIRTH, NEVER, Hello
 from thanos_peer.protocol.neighbor import Link, Neighbor
-from thanos_peer.protocol.wire import LONGEST_BIRTH, NEVER, Hello
 
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent

@@ -9,26 +9,26 @@ from thanos_peer.protocol.conversation import Conversation
 from thanos_peer.protocol.ending import Ending
 from thanos_peer.protocol.epochs import Epochs
 from thanos_peer.protocol.honest import BYE_RULES, HELLO_RULES, Rule, check
+from thanos_peer.protocol.messages import SPENT, Bye, Hello, Message
 from thanos_peer.protocol.neighbor import EpochRecord, Neighbor
 from thanos_peer.protocol.outputs import Send
-from thanos_peer.protocol.wire import (
-    SPENT,
-    VERSION,
-    Bye,
-    Hello,
-    Message,
-    Said,
-    VersionMismatchError,
-)
+from thanos_peer.protocol.wire import VERSION, Decoded, VersionMismatchError
 
 # Seconds between two answers to the same question, or to an earlier one.
 ANSWERS_APART = 0.1
 
 
 class Arrived(NamedTuple):
-    """A frame as it was decoded: who says what or what is wrong with it, its bytes, when, and by whose key."""
+    """A frame as it was decoded.
 
-    said: Said | RemoteProtocolError
+    Attributes:
+        decoded: Its sender and message, or what is wrong with it.
+        size: Its bytes.
+        at: When it came.
+        key_of: The peer whose key it was sent with; None without keys.
+    """
+
+    decoded: Decoded | RemoteProtocolError
     size: int
     at: float
     key_of: AgentId | None
@@ -46,14 +46,14 @@ class Hearing:
         self.rejected = 0
 
     def hear(
-        self, said: Said | RemoteProtocolError, size: int, at: float, key_of: AgentId | None, epoch: int
+        self, decoded: Decoded | RemoteProtocolError, size: int, at: float, key_of: AgentId | None, epoch: int
     ) -> None:
         """One message; of a block, as nearly all messages are, soon passed to the agent."""
         if key_of is not None:
-            check_sender(said, key_of)
-        if isinstance(said, RemoteProtocolError):
-            raise said
-        sender, message = said
+            check_sender(decoded, key_of)
+        if isinstance(decoded, RemoteProtocolError):
+            raise decoded
+        sender, message = decoded
         if not isinstance(message, Hello) and epoch != self._talk.listening_epoch:
             # A new epoch has begun since the frame was decoded.
             return
@@ -303,9 +303,9 @@ class Hearing:
         self._talk.send_done([sender])
 
 
-def check_sender(said: Said | RemoteProtocolError, key_of: AgentId) -> None:
+def check_sender(decoded: Decoded | RemoteProtocolError, key_of: AgentId) -> None:
     """Raise RemoteProtocolError if a message does not come from the peer whose name it bears."""
-    claimed = said.neighbor if isinstance(said, RemoteProtocolError) else said[0]
+    claimed = decoded.neighbor if isinstance(decoded, RemoteProtocolError) else decoded[0]
     if claimed != key_of:
-        what = str(said) if claimed is None else f"speaks in the name of peer {claimed}"
+        what = str(decoded) if claimed is None else f"speaks in the name of peer {claimed}"
         raise RemoteProtocolError(neighbor=key_of, k=None, what=what)

@@ -15,11 +15,11 @@ from thanos_peer.protocol.ending import Ending
 from thanos_peer.protocol.epochs import Epochs
 from thanos_peer.protocol.handshake import Terms
 from thanos_peer.protocol.hearing import Arrived, Hearing
+from thanos_peer.protocol.messages import Bye
 from thanos_peer.protocol.neighbor import LinkEvent
 from thanos_peer.protocol.outputs import Output, Send
 from thanos_peer.protocol.rounds import Rounds
 from thanos_peer.protocol.stages import Stage
-from thanos_peer.protocol.wire import Bye
 
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent, Memory
@@ -74,11 +74,11 @@ class Session:
     def receive(self, arrived: Iterable[Arrived], epoch: int, now: float) -> list[Output]:
         """Hear frames, decoded in the words of some epoch; step if they complete the round."""
         self.talk.now = now
-        for said, size, at, key_of in arrived:
+        for decoded, size, at, key_of in arrived:
             if self.talk.stage is Stage.ENDED:
                 return self.talk.taken()
             try:
-                self._hearing.hear(said, size, at, key_of, epoch)
+                self._hearing.hear(decoded, size, at, key_of, epoch)
             except RemoteProtocolError as error:
                 self._hearing.reject(error, is_proven=key_of is not None)
         if self.talk.stage is not Stage.ENDED:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from thanos_peer.block import AgentId
+from thanos_peer.protocol.messages import LONGEST_TEXT
 from thanos_peer.protocol.neighbor import Neighbor
-from thanos_peer.protocol.wire import LONGEST_TEXT
 
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent
