@@ -56,7 +56,7 @@ CONNECTS = 0.05
 APART = 20.0
 # Seconds by which some messages are late and overtaken by others, at the most.
 LATE = 3.0
-# Seconds until a connection that nothing comes through is given up: `SILENCE_MS` of links.py.
+# Seconds until a connection that nothing comes through is given up: `SILENCE_MS` of outbox.py.
 SILENCE = 4.0
 # Seconds in which a peer that is finished tries to reach its neighbors: `PATIENCE` of notify.py.
 NOTIFIES = 5.0

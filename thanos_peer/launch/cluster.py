@@ -22,6 +22,7 @@ from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.trajectory import TrajectoryReader
 from thanos_peer.topology import Topology
 from thanos_peer.topology.editing import with_ports, with_public_keys
+from thanos_peer.transport.addresses import check_can_listen
 from thanos_peer.transport.keys import (
     credentials_of,
     make_keys,
@@ -30,7 +31,6 @@ from thanos_peer.transport.keys import (
     secret_file,
     write_secrets,
 )
-from thanos_peer.transport.links import check_can_listen
 
 # Lines of a failed peer's log that are shown to the user.
 LAST_LINES = 5

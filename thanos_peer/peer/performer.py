@@ -30,7 +30,8 @@ from thanos_peer.protocol.outputs import (
 )
 from thanos_peer.protocol.session import Session
 from thanos_peer.protocol.stages import Stage
-from thanos_peer.transport.links import Links, unresolved_host
+from thanos_peer.transport.addresses import unresolved_host
+from thanos_peer.transport.links import Links
 
 log = logging.getLogger("thanos_peer")
 
