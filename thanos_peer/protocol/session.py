@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from thanos_peer.block import AgentId
 from thanos_peer.errors import LocalProtocolError, RemoteProtocolError, ThanosPeerError
+from thanos_peer.protocol.answers import Answers
 from thanos_peer.protocol.conversation import Conversation, Options
 from thanos_peer.protocol.ending import Ending
 from thanos_peer.protocol.epochs import Epochs
@@ -50,6 +51,7 @@ class Session:
         self._epochs = Epochs(self.talk, self._ending)
         self._rounds = Rounds(self.talk, self._epochs, self._ending)
         self._hearing = Hearing(self.talk, self._epochs, self._ending)
+        self._answers = Answers(self.talk)
         self._due = {
             Stage.RUNNING: self._rounds.tick,
             Stage.LOST: self._rounds.wait_without_state,
@@ -72,7 +74,7 @@ class Session:
         return self.talk.taken()
 
     def receive(self, arrived: Iterable[Arrived], epoch: int, now: float) -> list[Output]:
-        """Hear frames, decoded in the words of some epoch; step if they complete the round."""
+        """Hear frames, decoded by the codec of some epoch; step if they complete the round."""
         self.talk.now = now
         for decoded, size, at, key_of in arrived:
             if self.talk.stage is Stage.ENDED:
@@ -82,7 +84,7 @@ class Session:
             except RemoteProtocolError as error:
                 self._hearing.reject(error, is_proven=key_of is not None)
         if self.talk.stage is not Stage.ENDED:
-            self._hearing.reply_to_questions()
+            self._answers.give()
             self._rounds.advance()
         return self.talk.taken()
 

@@ -1,4 +1,4 @@
-"""The blocks that a peer has said, in files beside its checkpoints: each is written once, however long it is kept.
+"""The blocks that a peer has sent, in files beside its checkpoints: each is written once, however long it is kept.
 
 A neighbor decides how many of them are needed, by its fallback. So a checkpoint holds only the latest itself. When
 these are many, they go into a file of their own, ID-END.said: sealed as a checkpoint is, its body a msgpack list
@@ -72,7 +72,7 @@ class Intact(NamedTuple):
     trouble: str
 
 
-class SaidFiles:
+class BlockFiles:
     """The files with blocks of one peer.
 
     Args:
