@@ -17,7 +17,7 @@ from networks import make_instance, make_topology, raw_topology
 from processes import PATIENCE, bytes_per_block, command, ended_afterwards, said, start_peer, wait_until
 
 from thanos_peer.agent import SPARE, Agent
-from thanos_peer.launch.cluster import free_ports
+from thanos_peer.launch.ports import free_ports
 from thanos_peer.peer.peer import terms_of
 from thanos_peer.phases import Plan
 from thanos_peer.preparation import outline
