@@ -20,6 +20,7 @@ from schedules.faults import Fault, FaultyWorld
 from schedules.world import Node, Process, WrongError
 
 from thanos_peer.errors import EndMismatchError, HandshakeError, RemoteProtocolError, RunOverError, StateLostError
+from thanos_peer.protocol.honest import EPOCHS_AHEAD
 from thanos_peer.protocol.stages import Stage
 from thanos_peer.protocol.waiting import NOTICE_FIRST
 from thanos_peer.protocol.wire import BLOCK, BYE, DONE, DONE_BUT, HELLO, KINDS, LARGEST_ROUND, SPENT, Bye, run_of
@@ -102,6 +103,12 @@ def _counts(value: int, k: int) -> list[Any]:
     return [0, 1, value + 1, max(value - 1, 0), 2 * value + 1, *near, 1000, LARGEST_ROUND - 1, LARGEST_ROUND]
 
 
+def _epochs(value: int, k: int) -> list[Any]:
+    """Most are far ahead: as far as a peer believes one word, or nearly."""
+    far = [value + 1, value + EPOCHS_AHEAD // 2, value + EPOCHS_AHEAD, value + 2 * EPOCHS_AHEAD]
+    return [*far, *far, *_counts(value, k)]
+
+
 def _round_of_a_block(_: Any, k: int) -> list[Any]:
     """Far ahead: with a nearer one its numbers would be lies."""
     return [k + 50, k + 1000, LARGEST_ROUND]
@@ -137,6 +144,7 @@ VALUES: dict[str, Callable[[Any, int], list[Any]]] = {
     "is_asking": lambda value, _: [not value],
     "shape": lambda value, _: [value[::-1], [value[0]], [LARGEST_ROUND, LARGEST_ROUND]],
     "numbers": _numbers,
+    "epoch": _epochs,
     "eta": lambda *_: [-1.0, float("nan"), float("inf")],
     **{name: lambda *_, texts=texts: texts for name, texts in TEXTS.items()},
 }

@@ -15,7 +15,9 @@ from thanos_peer.errors import RemoteProtocolError
 from thanos_peer.protocol.wire import DONE, NEVER, SPENT, Bye, Hello
 
 # Epochs: a peer believes one neighbor that names an epoch so far ahead, as it may have been away for any number of
-# them. So a liar needs 2^21 lies, two seconds apart, to use up all epochs that a message can name.
+# them; and so many more for each time that it says so. Two of these words are at least EPOCHS_APART seconds apart,
+# as are two epochs. So a liar needs 2^21 of them to use up all epochs that a message can name, and a peer that was
+# away meanwhile follows its only neighbor, even if that was told of one by each.
 EPOCHS_AHEAD = 2**32
 
 
@@ -44,7 +46,9 @@ class TalkView:
 
     Attributes:
         k: Its round.
-        epoch: Its epoch.
+        epoch: Its epoch, or the later one that it has lost its state of.
+        own_epoch: The epoch of its state.
+        words_ahead: How often the sender has named a later one than that, EPOCHS_APART seconds apart.
         diameter: Of the graph.
         is_done: Whether this was its last round.
         may_be_behind: Whether it has started again, or not begun: so its neighbors may be far ahead.
@@ -57,6 +61,8 @@ class TalkView:
 
     k: int
     epoch: int
+    own_epoch: int
+    words_ahead: int
     diameter: int
     is_done: bool
     may_be_behind: bool
@@ -118,12 +124,12 @@ def _is_near(view: TalkView, message: Hello | Bye) -> bool:
 
 def _names_epoch(view: TalkView, hello: Hello) -> bool:
     """However often one lies, there is always a next epoch."""
-    return hello.epoch <= max((view.epoch, *view.epochs)) + EPOCHS_AHEAD
+    return hello.epoch <= max((view.own_epoch, *view.epochs)) + EPOCHS_AHEAD * max(1, view.words_ahead)
 
 
 HELLO_RULES: Final[dict[str, Rule]] = {
     "epoch": Rule(
-        f"at most {EPOCHS_AHEAD} later than this peer's and those of its other neighbors",
+        f"at most {EPOCHS_AHEAD} later than any other that is known, for each time that it is said",
         _names_epoch,
     ),
     "round": Rule(
