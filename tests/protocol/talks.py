@@ -20,12 +20,14 @@ CALM, RESTLESS = {"tolerance": 1e9}, {"tolerance": 1e-12}
 class Talk:
     """A session of one peer on a path of four, and honest agents around it, unless a test says otherwise."""
 
-    def __init__(self, rounds, *, me=ME, saves=False, **algorithm):
+    def __init__(self, rounds, *, me=ME, saves=False, is_done=False, **algorithm):
         raw = raw_topology("path", 4, max_rounds=60, **algorithm)
         self.instance = make_instance(raw)
         topology = self.instance.topology
         self.others = [Agent(topology, i, self.instance.plan(i), birth=f"of {i}") for i in range(4)]
-        self.me, self.agent, self.now = me, self.others[me], 1.0
+        while is_done and not self.others[me].is_done:
+            self.advance(self.others)
+        self.agent, self.now = self.others[me], 1.0
         terms = self.terms = terms_of(topology)
         addresses = {j: topology.peers[j].address for j in range(4)}
         self.session = Session(self.agent, terms, addresses, Options(saves=saves), 0.0)
@@ -44,7 +46,8 @@ class Talk:
     def tell(self, j, message):
         """Have a neighbor say something; returns whether it was refused."""
         before = self.session.rejected
-        outputs = self.session.receive([Arrived((j, message), 100, self.now, j)], self.agent.epoch, self.now)
+        epoch = self.session.talk.listening_epoch
+        outputs = self.session.receive([Arrived((j, message), 100, self.now, j)], epoch, self.now)
         self.error = next((each.error for each in outputs if isinstance(each, Finished)), self.error)
         self.log = "".join(each.text for each in outputs if isinstance(each, Log))
         self.sent = [each.message for each in outputs if isinstance(each, Send)]
@@ -54,12 +57,16 @@ class Talk:
         """One round of all agents; `lies` changes what it hears of a neighbor."""
         blocks = [other.block for other in self.others]
         heard = [j for j in self.agent.neighbors if not self.tell(j, (lies or {}).get(j, blocks[j]))]
-        for other in self.others:
-            if other is not self.agent:
-                for j in other.neighbors:
-                    other.receive(j, blocks[j])
-                other.advance()
+        self.advance([other for other in self.others if other is not self.agent], blocks)
         return heard
+
+    def advance(self, agents, blocks=None):
+        """One round of some agents by themselves."""
+        blocks = blocks or [other.block for other in self.others]
+        for agent in agents:
+            for j in agent.neighbors:
+                agent.receive(j, blocks[j])
+            agent.advance()
 
 
 def changed(block, **fields):

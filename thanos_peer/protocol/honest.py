@@ -2,7 +2,7 @@
 
 `wire` checks what a message must be by itself. Here it is compared with what the receiver knows: its own round,
 what it has said before, how often it was calm. A message that breaks a rule is refused, and counted. An honest
-neighbor breaks none, whatever others have told it. The tables below are those of docs/protocol.md, and tests make
+neighbor breaks none, whatever others have told it. The tables below have rows of docs/protocol.md, and tests make
 every violation from them. Which announcements of a last round are believed, `stop` says.
 """
 
@@ -74,8 +74,9 @@ class TalkView:
 
 
 class Rule(NamedTuple):
-    """What an honest neighbor can say in a field: in words, and as a check."""
+    """What an honest neighbor can say in a field, as docs/protocol.md names it: in words, and as a check."""
 
+    field: str
     words: str
     is_kept: Callable[[Any, Any], bool]
 
@@ -84,9 +85,9 @@ def check(
     rules: Mapping[str, Rule], view: BlockView | TalkView, sender: AgentId, message: Block | Hello | Bye
 ) -> None:
     """Raise RemoteProtocolError if a message breaks a rule, the first one in words."""
-    for field, rule in rules.items():
+    for name, rule in rules.items():
         if not rule.is_kept(view, message):
-            raise RemoteProtocolError(neighbor=sender, k=message.k, what=f"its {field} is not {rule.words}")
+            raise RemoteProtocolError(neighbor=sender, k=message.k, what=f"its {name} is not {rule.words}")
 
 
 # ---------------------------------------------------------------------- blocks
@@ -109,10 +110,13 @@ def _has_after(view: BlockView, block: Block) -> bool:
 
 BLOCK_RULES: Final[dict[str, Rule]] = {
     "streak": Rule(
+        "streak",
         "0 where the last round is known, or at most one more than this peer's a round ago",
         _has_streak,
     ),
-    "announced last round": Rule("nil where the last round is known, or at most diameter + 1 ahead", _has_after),
+    "announced last round": Rule(
+        "after", "nil where the last round is known, or at most diameter + 1 ahead", _has_after
+    ),
 }
 
 # ---------------------------------------------------------------------- hellos
@@ -129,14 +133,17 @@ def _names_epoch(view: TalkView, hello: Hello) -> bool:
 
 HELLO_RULES: Final[dict[str, Rule]] = {
     "epoch": Rule(
+        "epoch",
         f"at most {EPOCHS_AHEAD} later than any other that is known, for each time that it is said",
         _names_epoch,
     ),
     "round": Rule(
+        "round",
         "at most one ahead of this peer in its epoch",
         lambda view, hello: hello.epoch != view.epoch or _is_near(view, hello),
     ),
     "oldest": Rule(
+        "oldest",
         "at most its own round or 1, or in an answer 2^53",
         lambda _, hello: hello.oldest <= max(hello.k, 1) or (hello.answered > 0 and hello.oldest == NEVER),
     ),
@@ -163,9 +170,12 @@ def _has_radius(view: TalkView, bye: Bye) -> bool:
 
 
 BYE_RULES: Final[dict[str, Rule]] = {
-    "round": Rule("the last one of this peer, or for one that is not done yet a later one", _ends_with_us),
-    "radius": Rule("at most one more than what this peer has said", _has_radius),
+    "round": Rule(
+        "round", "the last one of this peer, or for one that is not done yet a later one", _ends_with_us
+    ),
+    "radius": Rule("radius", "at most one more than what this peer has said", _has_radius),
     "reason": Rule(
+        "reason",
         "one by which its blocks are gone, while this peer goes on with them",
         lambda view, bye: bye.reason != SPENT or view.is_done or not (view.has_gone_on and view.has_heard),
     ),
