@@ -6,14 +6,17 @@ them stay and help. And a peer may announce that it is done before its last roun
 result is on the disk by then. Where neither is, it is found: `announce_before_writing`.
 """
 
+import numpy as np
 import pytest
 from schedules.draw import KINDS
 from schedules.faults import STAGES
-from schedules.run import replay, run_some, world_of
+from schedules.run import NETWORKS, instance_of, replay, run_some, world_of
+from schedules.world import said_of
 
 from thanos_peer.agent import Agent
 from thanos_peer.algorithm.masks import Masks
 from thanos_peer.convergence import Convergence
+from thanos_peer.launch.claims import PeerClaims
 from thanos_peer.phases import phase
 from thanos_peer.protocol import leaving, saving, wire
 from thanos_peer.protocol.conduct import Conduct
@@ -25,6 +28,7 @@ from thanos_peer.protocol.outputs import ResultReady
 from thanos_peer.protocol.saving import Saving
 from thanos_peer.protocol.stages import TRANSITIONS, Stage
 from thanos_peer.protocol.waiting import Waiting
+from thanos_peer.simulate import AgentNetwork
 
 SCHEDULES = 200
 # In these a peer begins an epoch, loses its disk, and begins the same epoch again; in the second one a neighbor
@@ -195,3 +199,24 @@ def test_a_broken_rule_is_found(mutate, monkeypatch):
         if any(what.startswith("WrongError") for _, what in wrong):
             return
     pytest.fail(f"{MOST} schedules did not notice")
+
+
+# What peers that prepare samples claim, whatever the method.
+CLAIMED = ("samples", "mean", "scale", "overall", "feasibility", "common", "objective", "explained_variance")
+JUDGED = ("explained_variance_ratio", "sparse_explained_variance", "residual", "nonzeros", "nonzero_rows")
+
+
+@pytest.mark.parametrize("number", [number for number, network in enumerate(NETWORKS) if network[-1]])
+def test_all_that_peers_of_a_method_claim_after_masked_sums_is_computed_again(number):
+    instance, data, _ = instance_of(number)
+    network = AgentNetwork(instance)
+    while not network.is_done:
+        network.advance()
+    assert network.agents[0].runner.plan.phases[0].name == "masks"
+    said = [said_of(instance.topology, agent) for agent in network.agents]
+    common = np.mean([each.components_.T for each in said], axis=0)
+    claims = [claim for i, each in enumerate(said) for claim in PeerClaims(i, each, common).claims(data)]
+    has_converged = said[0].facts["has_converged"]
+    names = {*CLAIMED, *JUDGED, *(["has_converged"] if has_converged else [])}
+    assert {claim.name.partition("[")[0] for claim in claims} == names
+    assert not [claim for claim in claims if not claim.is_true]

@@ -651,7 +651,7 @@ class World:
             raise WrongError(f"results of epochs {epochs}")
         if epochs != {0} and not self.begins_again:
             raise WrongError(f"epoch {epochs} without a lost disk")
-        self.counts["new epochs"] += max(epochs)
+        self.counts["new epochs"] += max(epochs) > 0
         X = np.array([np.frombuffer(node.result[1]) for node in nodes])
         if not np.isfinite(X).all():
             raise WrongError("a result that is not finite")

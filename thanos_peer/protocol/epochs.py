@@ -94,14 +94,17 @@ class Epochs:
         """Whether a neighbor is in another phase than this peer, or done with the round that this peer is in.
 
         Such a neighbor sends no block that fits. Honest peers all end a phase with the same round: one was told of
-        an end that others have not heard of in time. So this peer ends too, or begins a new epoch with all.
+        an end that others have not heard of in time. So this peer ends too, or begins a new epoch with all. Only
+        masks are no part of the digest, and add a phase: in another epoch they would differ again.
         """
         talk, agent = self._talk, self._talk.agent
         ended = [j for j, each in talk.neighbors.items() if each.epoch.ends_otherwise(agent.k, talk.now - DIFFERS)]
         if talk.stage is not Stage.RUNNING or agent.is_done or not ended:
             return False
+        if talk.neighbors[ended[0]].epoch.differs_in_masks:
+            self._ending.fail(talk.handshake.difference_in_masks(ended[0]))
         # If this peer may not begin an epoch yet, it is told of the end again.
-        if talk.options.restarts_tracking:
+        elif talk.options.restarts_tracking:
             self.make_up_for_false_end(ended[0])
         else:
             self._ending.fail(EndMismatchError(neighbor=ended[0], k=agent.k))
@@ -140,7 +143,7 @@ class Epochs:
         agent.restart_tracking(epoch, X, self._talk.handshake.birth_in(epoch))
         self._talk.handshake.began = epoch
         for neighbor in self._talk.neighbors.values():
-            neighbor.epoch = EpochRecord()
+            neighbor.epoch = EpochRecord(words_ahead=(0, self._talk.now))
         self._talk.leaving.begin_epoch()
         self._talk.waiting.begin_round(self._talk.now)
         if self._talk.saving is not None:
