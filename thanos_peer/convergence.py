@@ -20,7 +20,7 @@ STATIONARY = "stationary, not necessarily the global minimum"
 
 
 class Convergence(NamedTuple):
-    """What may be said of an answer, and whether it has converged; None where nothing is certified or judged."""
+    """A verdict in words, and whether the answer has converged; None where nothing is certified or judged."""
 
     words: str
     has_converged: bool | None
@@ -36,7 +36,7 @@ def judge(
     starts: int | None = None,
     is_shared: bool = True,
 ) -> Convergence:
-    """What may be said of an answer.
+    """The verdict on an answer.
 
     Of a method that mixes the certificate decides, and not the rule by which it stops. One that sums looks at
     values as well, and knows where a gradient is none.

@@ -35,7 +35,7 @@ AT_ONCE = 0.2
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without what is said there of a single peer: all that holds for these is in their commands."""
+    """Our environment without the options of a single peer: peers have theirs in their commands."""
     return {name: value for name, value in os.environ.items() if not name.startswith("THANOS_PEER_")}
 
 
@@ -83,7 +83,7 @@ class ClusterSnapshot:
 
 
 class Cluster:
-    """The processes of one run; leaving the context ends whatever still runs.
+    """The processes of one run; leaving the context ends all that still run.
 
     Args:
         topology: What runs.
@@ -204,12 +204,12 @@ class Cluster:
             yield ClusterSnapshot(k, X, eta, None if np.isnan(divisor) else divisor)
 
     def phase(self) -> tuple[str, int] | None:
-        """Which phase peer 0 is in, and the round of it, by its own word; None if it does not answer at once."""
+        """Which phase peer 0 is in, and the round of it, as it answers; None if it does not answer at once."""
         (answer,) = ask([local_address(self._topology, 0)], timeout=AT_ONCE)
         return None if isinstance(answer, str) else (answer.phase, answer.phase_round)
 
-    def whereabouts(self) -> dict[AgentId, tuple[str, int, int] | None]:
-        """Phase, epoch and round of each peer that still runs, by its own word; None where one does not answer."""
+    def places(self) -> dict[AgentId, tuple[str, int, int] | None]:
+        """Phase, epoch and round of each peer that still runs, as it answers; None where one does not answer."""
         running = self.running
         answers = ask([local_address(self._topology, i) for i in running], timeout=AT_ONCE)
         return {

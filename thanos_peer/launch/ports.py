@@ -31,11 +31,12 @@ def free_ports(count: int) -> list[int]:
 
 
 def _keep(port: socket.socket) -> None:
-    """Have the system remember a connection to this port: then only who asks for it, as ZeroMQ does, gets it.
+    """Have the system remember a connection to this port.
 
-    So it is for a minute or so (TIME_WAIT) after a connection that was ended first at this end.
+    Then only a process that asks for this port, as ZeroMQ does, gets it. So it is for a minute or so (TIME_WAIT)
+    after a connection that was ended first at this end.
     """
-    # Only now: before it was bound, it could have got a port that is kept for another.
+    # Only now: before it was bound, it could have got a port that is kept for another peer.
     port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     port.listen(1)
     with socket.create_connection(port.getsockname(), timeout=1.0) as there:

@@ -35,7 +35,7 @@ class Loss:
 
     Attributes:
         error: What to end with, if no new epoch is wanted.
-        epoch: The one that the network is said to be in.
+        epoch: The one that the network is in, by what neighbors say.
         known_to: The neighbors that have named it.
         heard: When one of them last did.
     """

@@ -1,4 +1,4 @@
-"""Who is who: what peers say of themselves in a Hello, what has to agree, and whether an id is used twice.
+"""The handshake: what peers say of themselves in a Hello, what has to agree, and whether an id is used twice.
 
 A neighbor is sent blocks only once its Hello has arrived and agrees with ours in topology digest, shape, precision
 and names of features. A peer says Hello to its own address too: if that does not come back, another process

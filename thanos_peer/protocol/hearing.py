@@ -184,7 +184,7 @@ class Hearing:
         elif self._talk.leaving.are_all_done or any(each.is_spent for each in self._talk.neighbors.values()):
             self._say_that_the_run_is_over(neighbor, hello)
         elif self._epochs.may_begin(hello.epoch):
-            # If this peer may begin it later only, it is told again.
+            # If this peer may begin it later only, the neighbor says so again.
             self._epochs.begin_epoch(hello.epoch, None, f"so says peer {neighbor.id}")
         return hello.epoch == self._talk.agent.epoch
 
@@ -221,7 +221,7 @@ class Hearing:
 
         Args:
             error: Why it was refused.
-            is_proven: Whether a key says who has sent it.
+            is_proven: Whether a key proves which peer has sent it.
         """
         neighbor = None if error.neighbor is None else self._talk.neighbors.get(error.neighbor)
         if isinstance(error, VersionMismatchError) and neighbor is not None and not neighbor.is_greeted:
@@ -237,7 +237,7 @@ class Hearing:
                 self._talk.pause(neighbor, seconds)
 
     def _refuse(self, sender: AgentId, difference: str) -> None:
-        """Tell the other side who we are, so that it refuses us too, and end."""
+        """Send a Hello, so that the neighbor refuses this peer too, and end."""
         self._talk.say_hello([sender])
         me, address = self._talk.agent.id, self._talk.own_address.link.address
         self._ending.fail(
@@ -249,7 +249,7 @@ class Hearing:
 
 
 def check_sender(decoded: Decoded | RemoteProtocolError, key_of: AgentId) -> None:
-    """Raise RemoteProtocolError if a message does not come from the peer whose name it bears."""
+    """Raise RemoteProtocolError if a message does not come from the peer that it names as its sender."""
     claimed = decoded.neighbor if isinstance(decoded, RemoteProtocolError) else decoded[0]
     if claimed != key_of:
         what = str(decoded) if claimed is None else f"speaks in the name of peer {claimed}"

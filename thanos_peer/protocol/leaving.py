@@ -28,7 +28,7 @@ GONE = 20.0
 
 
 class Leaving:
-    """What a peer knows of who is done. It decides and describes; the session acts.
+    """What a peer knows of peers that are done. It decides and describes; the session acts.
 
     Args:
         agent: Who wants to leave.

@@ -14,19 +14,19 @@ from thanos_peer.block import Block
 HELLO, BLOCK, BYE = 1, 2, 3
 # The reason in the Bye of a peer that has its result.
 DONE = "done"
-# The reason of a peer that has its result, but can say none of its blocks again.
+# The reason of a peer that has its result, but can send none of its blocks again.
 SPENT = "done, and its state is gone"
 # The reason of a peer that says how far around it all are done, except for some that were given up.
 DONE_BUT = "done, but for some given up"
 LONGEST_TEXT, LONGEST_BIRTH = 128, 32
 LARGEST_ROUND = 2**53
-# In an answer: no block can be said again that helps, as the asker has begun this epoch a second time.
+# In an answer: no block helps, as the neighbor that asks has begun this epoch a second time.
 NEVER = LARGEST_ROUND
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """I am here, in round k of this run: said first, and again to a neighbor that is being waited for.
+    """I am here, in round k of this run: sent first, and again to a neighbor that the sender waits for.
 
     Attributes:
         k: The round that the sender is in.
@@ -38,7 +38,7 @@ class Hello:
         is_asking: Whether it lacks the receiver's block k.
         life: When the sending process started, in milliseconds since 1970.
         answered: The life of the receiver that it answers; 0 if it is no answer.
-        oldest: The earliest round whose block the sender could still say again; NEVER if the receiver's blocks do
+        oldest: The earliest round whose block the sender could still send again; NEVER if the receiver's blocks do
             not go on from those that it has used.
         epoch: How often the network has started its tracking again.
         trouble: What keeps the sender waiting, for those that wait for it; empty if nothing does.
@@ -64,7 +64,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Bye:
-    """My last round is k: said when done or stopped.
+    """My last round is k: sent when done or stopped.
 
     Attributes:
         k: The round that the sender is in.

@@ -40,7 +40,7 @@ class Session:
         now: The time.
 
     Attributes:
-        talk: What is known and said, to be read.
+        talk: What is known and sent, to be read.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Session:
         self.talk.now = now
         if self.talk.stage is Stage.ENDED:
             return []
-        # The notice comes first, as what follows may end the session, and nothing is said after that.
+        # The notice comes first, as what follows may end the session, which logs nothing after that.
         if self.talk.saving is not None and (notice := self.talk.saving.notice(now)):
             self.talk.log("warning", notice)
         self._ending.check_address()

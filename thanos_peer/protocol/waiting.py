@@ -26,7 +26,7 @@ class Patience:
     """How long to wait.
 
     Attributes:
-        give_up: Seconds without a missing neighbor's block after which to end; None waits for ever.
+        give_up: Seconds without a missing neighbor's block after which to end; None waits without end.
         leave_after: Seconds to stay, when done, for peers that are not; None stays until they are.
     """
 
@@ -38,7 +38,7 @@ class Waiting:
     """What a peer knows of its neighbors' silence. It decides and describes; the session acts.
 
     Args:
-        agent: Who waits.
+        agent: The agent that waits.
         neighbors: What is known of them.
         address: Where its neighbors reach it.
         now: The time.

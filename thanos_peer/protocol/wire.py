@@ -169,7 +169,7 @@ class Codec:
         return RemoteProtocolError(neighbor=decoded[0], k=block.k, what="has an X or D with NaN or Inf")
 
     def _widen(self, decoded: Decoded | RemoteProtocolError) -> Decoded | RemoteProtocolError:
-        """Give a block the precision that is reckoned with."""
+        """Give a block the precision of the computation."""
         if isinstance(decoded, tuple) and isinstance(block := decoded[1], Block) and block.kind == PAIR:
             return decoded[0], block._replace(numbers=_recast(block.numbers, self._dtype, FLOAT64))
         return decoded

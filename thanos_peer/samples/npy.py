@@ -113,7 +113,7 @@ def _check_header(header: Header, n: int | None) -> None:
 
 @contextlib.contextmanager
 def _plain(kind: str) -> Iterator[None]:
-    """Whatever numpy and zipfile say of a damaged file, in our words."""
+    """Errors of numpy and zipfile about a damaged file, in our words."""
     try:
         yield
     except (

@@ -138,7 +138,7 @@ class StackedNetwork:
 
     @property
     def convergence(self) -> Convergence:
-        """What may be said of the answer."""
+        """The verdict on the answer."""
         is_below = self.is_below_tolerance
         return of_findings(self._topology, self._found[0], is_below_tolerance=is_below, rounds=self.k)
 

@@ -223,7 +223,7 @@ class _StackedPooling:
             self._own = [phase.own(self._word) for phase in self._phases]
 
     def conclude(self, phases: Sequence[Pooling], found: Sequence[Found]) -> list[Found]:  # noqa: ARG002
-        """What follows from the last word is the same for all, whatever else each of them knows."""
+        """What follows from the last word is the same for all, so it is worked out once."""
         assert self._word is not None, "the root has spoken"  # noqa: S101
         first = self._root.concluded(found[0], self.r, self._word)
         changed = {

@@ -8,7 +8,7 @@ Invariants:
 1. A file is whole and has its name before a checkpoint names it, and goes when none of those kept does. One that
    no checkpoint names is what a kill has left, and is removed too.
 2. What is read is what the checkpoint names, by its checksum, and is then checked as the checkpoint's own blocks.
-3. Where a file is damaged, all blocks after it can still be said.
+3. Where a file is damaged, all blocks after it can still be sent.
 """
 
 import contextlib

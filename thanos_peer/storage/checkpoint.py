@@ -12,7 +12,7 @@ Invariants:
    damaged and the run still goes on with the same bits. Those of earlier epochs are never gone on from. If blocks
    are lost that both need, the run goes on without them: only a neighbor that starts again from a round before
    would miss them, and finds that its state is lost.
-3. Whatever is read is checked against the SHA-256, and then field by field against what this peer of this
+3. All that is read is checked against the SHA-256, and then field by field against what this peer of this
    topology can have written (`checkpoint_rules.py`), before it is used; against the samples and the state of its
    phase once these are there (`tie_to`, `damaged`).
 """

@@ -192,7 +192,7 @@ def _variance(network: Outcome, instance: Instance) -> dict[str, Any]:
 
 
 def _convergence(network: Outcome, instance: Instance, X: Matrix, residual: float) -> Convergence:
-    """What may be said with the data of all agents; what an agent itself denies is not said."""
+    """The verdict with the data of all agents; never better than that of an agent itself."""
     found = judge(
         instance.topology,
         residual,

@@ -76,7 +76,7 @@ class Links:
 
     Args:
         bind: Where to listen.
-        neighbors: Where each neighbor listens, and where this peer is said to.
+        neighbors: Where each neighbor listens, and where the file says that this peer does.
         largest_frame: ZeroMQ closes a connection that sends a larger message.
         on_frames: Called with what has arrived, one frame or more, and whose key each came with.
         on_link: Called when something happens to the connection to a neighbor.
