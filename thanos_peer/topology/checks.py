@@ -70,7 +70,7 @@ def key_mistakes(peers: Sequence[Values], unencrypted: str | None) -> Iterator[M
 def mask_mistakes(algorithm: Values, peers: Sequence[Values]) -> Iterator[Mistake]:
     """Masks that a listener cannot work out need links that are not listened to."""
     if algorithm.get("masks") and any(peer.get("public_key", "unsound") is None for peer in peers):
-        allowed = "needs keys: without them everyone can read what masks are made of; see `thanos-peer keys`"
+        allowed = "needs keys: without them a listener can read what masks are made of; see `thanos-peer keys`"
         yield Mistake("algorithm.masks", allowed, value=True)
 
 
