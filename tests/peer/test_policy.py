@@ -1,15 +1,12 @@
 """Rules that a site sets for itself: a run that breaks one never hears of it."""
 
-import contextlib
 import json
 import re
-import socket
 
 import pytest
-import tomlkit
 from cli.commands import call
+from peer.sites import files_topology, listening, policy_in
 from processes import give_keys, write_topology
-from uneven import LEADING, PREPARED, raw_with_parts, some_parts
 
 from thanos_peer.errors import PolicyError, TopologyError
 from thanos_peer.storage.checkpoint import checkpoints_in
@@ -17,7 +14,6 @@ from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import load
 from thanos_peer.topology.policy import RULES, Policy
 from thanos_peer.topology.policy_files import policy_of_site, read_policy
-from thanos_peer.topology.sections import IN_THE_CLEAR
 
 ALL_RULES = """
 least_samples = 4
@@ -29,54 +25,6 @@ masked_sums = true
 encryption = true
 no_code_of_others = true
 """
-
-
-def files_topology(
-    directory,
-    family="ring",
-    sizes=(5, 6, 7, 8),
-    *,
-    method="gram",
-    start=LEADING,
-    has_keys=True,
-    counts=True,
-    masks=None,
-    is_clear=False,
-):
-    raw = raw_with_parts(directory, some_parts(sizes), family, data=PREPARED, start=LEADING)
-    raw["algorithm"] = {"method": method, "start": start} | ({} if masks is None else {"masks": masks})
-    if is_clear:
-        raw["unencrypted"] = IN_THE_CLEAR
-    if counts:
-        raw["peers"] = [peer | {"samples": size} for peer, size in zip(raw["peers"], sizes, strict=True)]
-    (directory / "net.toml").write_text(tomlkit.dumps(raw), encoding="utf-8")
-    topology = load(directory / "net.toml")
-    return give_keys(topology) if has_keys else topology
-
-
-def policy_in(directory, text):
-    file = directory / "site.toml"
-    file.write_text(text, encoding="utf-8")
-    return file
-
-
-@contextlib.contextmanager
-def listening(topology, agent):
-    """A listener at the address of each neighbor; yields how many connections have come there."""
-    with contextlib.ExitStack() as stack:
-        ports = [int(topology.peers[j].address.rpartition(":")[2]) for j in topology.graph.neighbors[agent]]
-        ears = [stack.enter_context(socket.create_server(("127.0.0.1", port))) for port in ports]
-
-        def count():
-            found = 0
-            for ear in ears:
-                ear.settimeout(0.2)
-                with contextlib.suppress(TimeoutError):
-                    stack.enter_context(ear.accept()[0])
-                    found += 1
-            return found
-
-        yield count
 
 
 def start(topology, agent, directory, text, *options, code):
@@ -101,8 +49,8 @@ ONE_NEIGHBOR = r"in phase drgta each neighbor alone can work out .*; with method
 NO_MASKS = "sums are not masked, as algorithm.masks is false"
 IN_CLEAR = {"has_keys": False, "is_clear": True}
 HEARD = "a listener on the way hears"
-# The peer, the rule, what is wrong, and of which topology. On the ring of four peer 0 is the root, and peer 2 a leaf
-# below peer 1.
+# The peer, the rule, what is wrong, and of which topology. On the ring of four peer 0 is the root, and peer 2 is a
+# leaf below peer 1.
 BROKEN = [
     (0, "least_samples = 6", "this site has 5", {}),
     (0, "largest_share = 0.3", r"peer 3 has 0\.308 of all samples", {}),
@@ -197,16 +145,17 @@ def test_no_neighbor_hears_that_data_is_unreadable_before_the_samples_are_counte
 
 
 def test_no_neighbor_hears_of_a_damaged_state_before_the_samples_are_counted(tmp_path):
-    topology = files_topology(tmp_path)
-    words = ["start", "--id", 0, "--topology", topology.file, "--out", tmp_path / "run", "--give-up-after", 1]
-    state = ["--state", tmp_path / "state"]
-    call(*words, *state, code=6)
-    found = checkpoints_in(tmp_path / "state", 0)
-    if not found:  # an error before the first round leaves none behind: put one there
-        (tmp_path / "state").mkdir(exist_ok=True)
+    topology, state = files_topology(tmp_path), tmp_path / "state"
+    state.mkdir(mode=0o700)
+    (state / "0-000000000005.ckpt").write_bytes(b"")
+    assert checkpoints_in(state, 0)
+    options = ["--state", state, "--give-up-after", 1]
     with listening(topology, 0) as connections:
-        start(topology, 0, tmp_path, "least_samples = 6", *state, "--give-up-after", 1, code=3)
+        start(topology, 0, tmp_path, "least_samples = 6", *options, code=3)
         assert connections() == 0
+        # Of a run that keeps the rules they are told.
+        start(topology, 0, tmp_path, "least_samples = 5", *options, code=8)
+        assert connections() == 2
 
 
 def test_all_broken_rules_are_named_together(tmp_path):
