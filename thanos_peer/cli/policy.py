@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,7 +11,7 @@ from thanos_peer.cli.paths import PATH
 from thanos_peer.preparation import outline
 from thanos_peer.topology import Topology
 from thanos_peer.topology.policy import SitePolicy
-from thanos_peer.topology.policy_files import HOST_FILE, VARIABLE, policy_of_site
+from thanos_peer.topology.policy_files import HOST_FILE, VARIABLE, policy_of_site, read_policy
 
 UNMASKED = (
     "the keys that peers of one machine get for one run are without masks; give the file keys of its own "
@@ -23,6 +24,13 @@ POLICY = click.option(
     type=PATH,
     help=f"A file with rules of this site; a run that breaks one never hears of it. Rules in {HOST_FILE} and in "
     f"the file that {VARIABLE} names hold besides.",
+)
+
+
+POLICY_OF_PEERS = click.option(
+    "--policy",
+    type=PATH,
+    help=f"A file with rules that every peer keeps: each has it as its {HOST_FILE}.",
 )
 
 
@@ -39,17 +47,34 @@ def check_all_peers(topology: Topology, policy: SitePolicy, *, makes_keys: bool 
     Raises:
         PolicyError: It would.
     """
-    is_made = makes_keys and not topology.has_keys
-    shown, unmasked = (_with_made_keys(topology), UNMASKED) if is_made else (topology, "")
-    mixing = outline(shown).mixing
+    if makes_keys and not topology.has_keys:
+        algorithm = topology.algorithm.model_copy(update={"masks": False})
+        _check_each(_with_made_keys(topology, algorithm=algorithm, unencrypted=None), policy, UNMASKED)
+    else:
+        _check_each(topology, policy)
+
+
+def check_deployed(topology: Topology, policy: Path | None, *, makes_keys: bool) -> None:
+    """Refuse to write what would start peers that break these rules; peers without keys get some, and mask.
+
+    Raises:
+        TopologyError: The file holds no rules, with all its mistakes.
+        PolicyError: A peer would break one.
+    """
+    if policy is None:
+        return
+    shown = _with_made_keys(topology) if makes_keys and not topology.has_keys else topology
+    _check_each(shown, SitePolicy({policy: read_policy(policy)}))
+
+
+def _check_each(topology: Topology, policy: SitePolicy, unmasked: str = "") -> None:
+    mixing = outline(topology).mixing
     for agent in range(topology.d):
-        policy.check(shown, agent, mixing=mixing, unmasked=unmasked)
+        policy.check(topology, agent, mixing=mixing, unmasked=unmasked)
 
 
-def _with_made_keys(topology: Topology) -> Topology:
-    """As it will run: `prepare_peers` writes real keys, when all else has been looked at."""
+def _with_made_keys(topology: Topology, **changes: Any) -> Topology:
+    """As it will run: real keys are written when all else has been looked at."""
     content = topology.content
     peers = [peer.model_copy(update={"public_key": "made for this run"}) for peer in content.peers]
-    algorithm = content.algorithm.model_copy(update={"masks": False})
-    changed = {"peers": peers, "algorithm": algorithm, "unencrypted": None}
-    return replace(topology, content=content.model_copy(update=changed))
+    return replace(topology, content=content.model_copy(update={"peers": peers} | changes))
