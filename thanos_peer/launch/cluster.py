@@ -166,7 +166,9 @@ class Cluster:
         lasts: bool = True,
         policy: Path | None = None,
     ) -> None:
-        self._topology, self._out, self._keep_every, self._give_up = topology, out, keep_every, give_up
+        self._topology, self._out = topology, out
+        self._options = [] if give_up is None else ["--give-up-after", str(give_up)]
+        self._options += ["--keep-every", str(keep_every)]
         self._secrets, self._survive, self._lasts = secrets, survive, lasts
         self._rules = [] if policy is None else ["--policy", str(policy)]
         self.files = [PeerFiles(out, topology, i) for i in range(topology.d)]
@@ -204,15 +206,13 @@ class Cluster:
 
     def _start(self, i: AgentId, *, is_again: bool = False) -> PeerProcess:
         arguments = ["--id", str(i), "--out", str(self._out)]
-        arguments += ["--topology", str(self._topology.file), "--keep-every", str(self._keep_every)]
+        arguments += ["--topology", str(self._topology.file)]
         arguments += ["--end-with-stdin", "--state", str(self.state), "--survive", self._survive]
         if self._topology.has_keys:
             arguments += ["--secret-key", str(secret_file(self._secrets, i))]
-        arguments += self._rules
+        arguments += self._rules + self._options
         for allowed in self._topology.allowed_code:
             arguments += ["--allow-code", allowed]
-        if self._give_up is not None:
-            arguments += ["--give-up-after", str(self._give_up)]
         self.files[i].prepare(is_resumed=is_again)
         return self._fork_server.start(arguments, self.files[i].log)
 

@@ -185,7 +185,7 @@ def method_mistakes(problem: Values, algorithm: Values, given: Collection[str]) 
     known, preset = traits_of(method), algorithm.get("preset")
     if _kind(problem.get("data")) == "files" and "method" not in given and "method" in algorithm:
         allowed = (
-            f'is missing: with data files say "{AUTO}", by which peers learn sums alone, or name another one: of '
+            f'is missing: with data files say "{AUTO}", by which peers sum, or name another one: of '
             f'"{UNNAMED}" and all that mix, every neighbor can work out the second moments of a peer\'s samples'
         )
         yield Mistake("algorithm.method", allowed, has_value=False)
