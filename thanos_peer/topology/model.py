@@ -170,3 +170,13 @@ class Topology:
             meaning["samples"] = [peer.samples for peer in self.peers]
         text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def agreement(self) -> str:
+        """SHA-256 of who takes part in what: the digest, ids and public keys of all peers, whether they mask.
+
+        What a site has agreed to can be compared with what was run: the digest alone leaves keys and masks open.
+        """
+        parties = [[peer.id, peer.public_key] for peer in self.peers]
+        text = json.dumps([self.digest, parties, self.masks_sums], separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
