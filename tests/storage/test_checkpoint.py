@@ -57,10 +57,11 @@ FOUND = st.builds(
     over=st.lists(ENDS, max_size=3).map(tuple),
     final=st.none() | st.dictionaries(st.text(max_size=9), FINDINGS, max_size=3),
     secrets=st.none() | st.binary(max_size=9),
+    words=st.none() | st.binary(max_size=9),
     **{
         field.name: st.none() | FINDINGS
         for field in fields(Found)
-        if field.name not in ("over", "secrets", "final")
+        if field.name not in ("over", "secrets", "words", "final")
     },
 )
 

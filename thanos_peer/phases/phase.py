@@ -38,6 +38,7 @@ class Found:
         over: The phases that are over.
         secrets: What it shares with each of its neighbors in this epoch, in order of id; their masks follow from
             it. It goes into checkpoints and nowhere else.
+        words: What stands for all words that it has been told in sums of this epoch, where these are masked.
         count: How many samples there are at all agents together.
         mean: Of all samples, (n,).
         variance: Of each feature about it, (n,).
@@ -62,6 +63,7 @@ class Found:
 
     over: tuple[PhaseEnd, ...] = ()
     secrets: bytes | None = field(default=None, repr=False)
+    words: bytes | None = None
     count: Matrix | None = None
     mean: Matrix | None = None
     variance: Matrix | None = None
