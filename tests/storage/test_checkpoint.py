@@ -692,6 +692,18 @@ def test_a_name_is_given_only_to_what_has_reached_the_disk(tmp_path, monkeypatch
     ]
 
 
+def test_clearing_removes_damaged_ones_too_which_hold_secrets_but_not_those_of_other_peers(
+    store, newest, tmp_path
+):
+    newest.write_bytes(newest.read_bytes()[:-1])
+    other = tmp_path / "11-000000000009.damaged"
+    other.write_bytes(b"not mine")
+    store.load()
+    assert len(list(tmp_path.glob("0-*.damaged"))) == 1
+    store.clear()
+    assert [*tmp_path.glob("*.damaged"), *tmp_path.glob("0-*")] == [other]
+
+
 def test_clearing_removes_all_checkpoints_but_nothing_else(store, newest, tmp_path):
     assert newest.exists()
     (tmp_path / "notes.txt").write_bytes(b"mine")

@@ -58,6 +58,7 @@ log = logging.getLogger("thanos_peer")
 
 KEPT = 2
 _ENDING = "ckpt"
+_DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class CheckpointStore:
     def __init__(self, directory: Path, topology: Topology, agent: AgentId, *, is_flushed: bool) -> None:
         self.directory, self._topology, self._agent, self._is_flushed = directory, topology, agent, is_flushed
         self._stem = str(agent)
-        self._samples = ""
+        self._samples, self._digest = "", topology.digest_with(masks=topology.masks_sums)
         # The checkpoint that was gone on from, and the digest of its samples.
         self._loaded: tuple[Path, str] | None = None
         self._lock = self._open_lock()
@@ -245,8 +246,11 @@ class CheckpointStore:
             raise _cannot_save(path, error) from error
 
     def clear(self) -> None:
-        """Remove all checkpoints of this peer."""
+        """Remove all checkpoints of this peer, also those set aside: they hold secrets."""
         self.forget_epochs_before(None)
+        with contextlib.suppress(OSError, CheckpointError):
+            for path in files_in(self.directory, self._agent, _DAMAGED):
+                path.unlink(missing_ok=True)
 
     def forget_epochs_before(self, epoch: int | None) -> None:
         """Remove the checkpoints of earlier epochs, from which there is no way on; None removes all."""
@@ -261,7 +265,7 @@ class CheckpointStore:
 
     def _encode(self, memory: Memory, parts: tuple[Part, ...]) -> bytes:
         body: bytes = msgpack.packb(
-            {"digest": self._topology.digest, "agent": self._agent, "samples": self._samples, "parts": parts}
+            {"digest": self._digest, "agent": self._agent, "samples": self._samples, "parts": parts}
             | fields_of(memory)
         )
         return Sealed.of(VERSION, body).content
@@ -277,10 +281,10 @@ class CheckpointStore:
 
     def _decode(self, path: Path, named: dict[str, Any]) -> _Read:
         digest, agent, samples = (named.pop(name, "") for name in ("digest", "agent", "samples"))
-        if digest != self._topology.digest or agent != self._agent:
+        if digest != self._digest or agent != self._agent:
             raise CheckpointError(
                 f"{path} is of peer {agent} of the topology {str(digest)[:16]}, this is peer {self._agent} of "
-                f"{self._topology.digest[:16]} ({self._topology.file}), which cannot go on from it: use the "
+                f"{self._digest[:16]} ({self._topology.file}), which cannot go on from it: use the "
                 f"topology file it began with, or another directory with --state; {FRESH}"
             )
         parts, memory = parts_from(named.pop("parts", ())), agent_memory(named)
@@ -295,7 +299,7 @@ class CheckpointStore:
 def _set_aside(damaged: Iterable[Path]) -> None:
     with contextlib.suppress(OSError):
         for path in damaged:
-            path.replace(path.with_suffix(".damaged"))
+            path.replace(path.with_suffix(f".{_DAMAGED}"))
 
 
 def checkpoints_in(directory: Path, agent: AgentId) -> list[Path]:
