@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from thanos_peer.block import PAIR, AgentId, Block, Matrix, bytes_each
+from thanos_peer.block import KEY, PAIR, AgentId, Block, Matrix, bytes_each
 
 if TYPE_CHECKING:
     from thanos_peer.phases.masking import Masking
@@ -211,6 +211,11 @@ class Plan(NamedTuple):
     def mixing(self) -> tuple[str, ...]:
         """The phases in which neighbors are told matrices of this agent's own, by name; in others they sum."""
         return tuple(phase.name for phase in self.phases if any(kind == PAIR for kind, _ in phase.forms))
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether its sums are masked."""
+        return any(kind == KEY for kind, _ in self.forms)
 
     @property
     def blocks_kept(self) -> int:
