@@ -2,8 +2,8 @@
 
 A checkpoint is one file, ID-ROUND.ckpt, or ID-eEPOCH-ROUND.ckpt once the tracking has been started again, sealed
 by a checksum (`state_files.py`). Its body is a msgpack map: the digest of the topology, the agent, the digest of
-the samples, where sums are masked how the machine rounds, the fields of `Memory` by name (`checkpoint_fields.py`), and the names of files that hold all but its
-latest blocks (`said.py`).
+the samples, how the machine rounds where sums are masked, the fields of `Memory` by name (`checkpoint_fields.py`),
+and the names of files that hold all but its latest blocks (`said.py`).
 
 Invariants:
 1. A file gets its name only when it is whole: written under another name, flushed to the disk (unless only a
@@ -224,8 +224,8 @@ class CheckpointStore:
         if before is not None and before.arithmetic and before.arithmetic != arithmetic:
             raise CheckpointError(
                 f"{before.path} was made on a machine that rounds otherwise ({before.arithmetic}; here "
-                f"{arithmetic}): masks of what was sent there may hide no other numbers; start this peer there, or "
-                f"where processor and numpy are the same; {FRESH}, then at all peers"
+                f"{arithmetic}): masks of what was sent there may hide no other numbers; start this peer there "
+                f"again, or where processor and numpy are the same; {FRESH}, then at all peers"
             )
         self._samples, self._arithmetic = samples, arithmetic
 
