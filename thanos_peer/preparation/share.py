@@ -75,7 +75,7 @@ class Share:
         Not before one that mixes: a run that begins with the main phase can go on from any X in a later epoch.
         """
         topology, phases = self._topology, plan.phases
-        at = next((number for number, phase in enumerate(phases) if isinstance(phase, Pooling)), None)
+        at = next((number for number, phase in enumerate(phases) if phase.name not in plan.mixing), None)
         if at is None or not topology.masks_sums:
             return plan
         masking = Masking(agent=self.own.agent, graph=topology.graph, run=topology.digest)
