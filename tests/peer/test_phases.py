@@ -182,6 +182,17 @@ def test_peers_killed_in_every_phase_and_started_again_end_with_the_same_bits(
     kill_and_go_on(topology, tmp_path / "run", holder, victims, places)
 
 
+@pytest.mark.parametrize(
+    ("method", "victims", "places"),
+    [("gram", (1, 3), "mean:0 gram:2 verdict:3"), ("proximal", (1,), "mean:0 leading:6 proximal:9")],
+)
+def test_peers_that_mask_and_are_killed_mask_the_same_numbers_again(tmp_path, method, victims, places):
+    # In mean:0 the neighbor that holds the others up has not taken the step in which it agrees on masks.
+    topology = give_keys(files_topology(tmp_path, method=method))
+    assert [phase.name for phase in outline(topology).phases][:2] == ["masks", "mean"]
+    kill_and_go_on(topology, tmp_path / "run", 2, victims, places.split())
+
+
 def later_starts(topology, root):
     """The rounds of phase proximal in which the root begins with the second start, the third, ..."""
     network, rounds, number = AgentNetwork(build(topology)), [], 0

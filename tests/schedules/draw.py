@@ -45,7 +45,7 @@ def faults_of(rng: random.Random, graph: Graph) -> list[Fault]:
     faults, aside = _faults(rng, graph), random.Random()
     # Drawn aside, so that it decides about nothing else in the schedule.
     aside.setstate(rng.getstate())
-    return [*faults, *_kills_in_the_first_rounds(aside, graph)] if aside.random() < 0.3 else faults
+    return [*faults, *_kills_in_the_first_rounds(aside, graph)] if aside.random() < 0.15 else faults
 
 
 def _kills_in_the_first_rounds(rng: random.Random, graph: Graph) -> list[Fault]:
