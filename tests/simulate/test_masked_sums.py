@@ -27,8 +27,9 @@ def raw_problem(tmp_path, family, d, method):
     ("family", "d", "method"),
     [
         *((family, SIZES.get(family, 6), "gram") for family in families.FAMILIES),
-        ("path", 2, "gram"),
+        *((family, 2, "gram") for family in ("path", "star", "complete")),
         ("tree", 200, "gram"),
+        ("star", 200, "gram"),
         ("star", 5, "proximal"),
         ("tree", 7, "proximal"),
         ("ring", 4, "proximal-tracking"),
