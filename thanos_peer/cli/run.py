@@ -236,9 +236,9 @@ def run_command(
     later, ends them at once. If a peer fails, the others are stopped, and its exit code and the end of its log are
     reported. No peer outlives this command, even a killed one.
 
-    Links are encrypted: peers without keys in FILE get new ones for this run, in RUN/topology.keys, and then do
-    not mask what they sum. Rules of this site hold for every peer, as with `start`: one that asks for masks
-    refuses such a run. `simulate` sends nothing, and looks at no rules.
+    Links are encrypted: peers without keys in FILE get new ones for this run, in RUN/topology.keys, and sum
+    without masks: all of them are on this machine. Rules of this site hold for every peer, as with `start`: one
+    that asks for masks refuses such a run. `simulate` sends nothing, and looks at no rules.
     """
     topology = load(file, allowed_code=allowed_code, method=method)
     check_all_peers(topology, site_policy(policy))

@@ -180,3 +180,9 @@ class Topology:
         parties = [[peer.id, peer.public_key] for peer in self.peers]
         text = json.dumps([self.digest, parties, self.masks_sums], separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def digest_with(self, *, masks: bool) -> str:
+        """What peers compare: the digest, and whether sums are masked, which all must do alike."""
+        if masks or not self.has_keys:
+            return self.digest
+        return hashlib.sha256(f"{self.digest} without masks".encode()).hexdigest()
