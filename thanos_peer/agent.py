@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from thanos_peer.block import KEY, PAIR, AgentId, Block, Matrix, StopWord
+from thanos_peer.block import PAIR, AgentId, Block, Matrix, StopWord
 from thanos_peer.convergence import Convergence, of_findings
 from thanos_peer.errors import PhaseMismatchError, RemoteProtocolError
 from thanos_peer.phases import Arrays, Found, PhaseRunner, Plan
@@ -212,9 +212,7 @@ class Agent:
         kind, shape = runner.phase.expects(runner.round, sender)
         if (block.kind, block.shape) != (kind, shape):
             what = f"has {block.kind} of shape {block.shape}; phase {runner.phase.name} expects {kind} of {shape}"
-            # Masks are agreed on in round 0 or not at all.
-            is_about_masks = self.k == 0 and KEY in (block.kind, kind)
-            raise PhaseMismatchError(neighbor=sender, k=block.k, what=what, is_about_masks=is_about_masks)
+            raise PhaseMismatchError(neighbor=sender, k=block.k, what=what)
         if block.k - block.fallback > self.exchange.most_said:
             what = (
                 f"may have to start again from round {block.fallback}, but no peer gets so far ahead of its disk"

@@ -158,15 +158,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class PhaseMismatchError(RemoteProtocolError):
-    """A neighbor's block is not of the phase that this peer is in.
-
-    Attributes:
-        is_about_masks: Whether only one of both has a phase in which neighbors agree on masks.
-    """
-
-    def __init__(self, *, neighbor: int, k: int, what: str, is_about_masks: bool) -> None:
-        self.is_about_masks = is_about_masks
-        super().__init__(neighbor=neighbor, k=k, what=what)
+    """A neighbor's block is not of the phase that this peer is in."""
 
 
 class EndMismatchError(ProtocolError):

@@ -94,17 +94,14 @@ class Epochs:
         """Whether a neighbor is in another phase than this peer, or done with the round that this peer is in.
 
         Such a neighbor sends no block that fits. Honest peers all end a phase with the same round: one was told of
-        an end that others have not heard of in time. So this peer ends too, or begins a new epoch with all. Only
-        masks are no part of the digest, and add a phase: in another epoch they would differ again.
+        an end that others have not heard of in time. So this peer ends too, or begins a new epoch with all.
         """
         talk, agent = self._talk, self._talk.agent
         ended = [j for j, each in talk.neighbors.items() if each.epoch.ends_otherwise(agent.k, talk.now - DIFFERS)]
         if talk.stage is not Stage.RUNNING or agent.is_done or not ended:
             return False
-        if talk.neighbors[ended[0]].epoch.differs_in_masks:
-            self._ending.fail(talk.handshake.difference_in_masks(ended[0]))
         # If this peer may not begin an epoch yet, it is told of the end again.
-        elif talk.options.restarts_tracking:
+        if talk.options.restarts_tracking:
             self.make_up_for_false_end(ended[0])
         else:
             self._ending.fail(EndMismatchError(neighbor=ended[0], k=agent.k))

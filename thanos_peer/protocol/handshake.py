@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from thanos_peer.block import AgentId
-from thanos_peer.errors import HandshakeError, RemoteProtocolError
+from thanos_peer.errors import RemoteProtocolError
 from thanos_peer.protocol.messages import LONGEST_BIRTH, NEVER, Hello
 from thanos_peer.protocol.neighbor import Link, Neighbor
 
@@ -154,14 +154,6 @@ class Handshake:
         if found is not None and neighbor.is_greeted and not self._may_have_learned(neighbor, hello):
             raise RemoteProtocolError(neighbor=neighbor.id, k=hello.k, what=f"a hello that differs in {found}")
         return found
-
-    def difference_in_masks(self, neighbor: AgentId) -> HandshakeError:
-        """What a neighbor is told apart by that has another first phase: no Hello says whether sums are masked."""
-        me = self._agent.id
-        return HandshakeError(
-            f"peer {me} and peer {neighbor} cannot run together; they differ in masks: one of them begins with "
-            "phase masks, the other does not; give both the same `masks` in section algorithm of the topology file"
-        )
 
     def _difference(self, hello: Hello) -> str | None:
         terms = self.terms

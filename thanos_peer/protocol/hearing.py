@@ -83,13 +83,11 @@ class Hearing:
         """Returns whether it was one that this round lacked."""
         try:
             return self._talk.agent.receive(sender, block)
-        except PhaseMismatchError as error:
+        except PhaseMismatchError:
             known = self._talk.neighbors[sender].epoch
             if known.mismatch is None or known.mismatch[0] != block.k:
                 known.mismatch = block.k, self._talk.now
-            known.differs_in_masks = error.is_about_masks
-            if not error.is_about_masks:
-                self._epochs.make_up_for_false_end(sender)
+            self._epochs.make_up_for_false_end(sender)
             raise
 
     def _hear_stranger(self, sender: AgentId, message: Message) -> None:

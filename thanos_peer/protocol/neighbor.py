@@ -87,7 +87,6 @@ class EpochRecord:
         may_be_gone: Whether it may have left unheard, and is not known to be done.
         last_round: The last round, by its word, if it is done.
         mismatch: In which round of ours it has sent blocks of another phase, and since when; None if it has not.
-        differs_in_masks: Whether one of both was in the phase in which masks are agreed on, and the other was not.
         helper: Which life of it has answered that it can help this peer to where the network is; -1 if none has.
         words_ahead: How often it has named a later epoch, counted once in a while, and when it was counted last.
     """
@@ -100,7 +99,6 @@ class EpochRecord:
     may_be_gone: bool = False
     last_round: int | None = None
     mismatch: tuple[int, float] | None = None
-    differs_in_masks: bool = False
     helper: int = -1
     words_ahead: tuple[int, float] = 0, -math.inf
 
