@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomlkit
 from click.testing import CliRunner
 
 from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.cli.app import app
 from thanos_peer.launch.cluster import free_ports
+from thanos_peer.topology.policy import Policy
 
 ROOT = Path(__file__).parent.parent
 PAGES = {
@@ -77,6 +79,23 @@ def test_the_output_of_topology_check_is_the_real_one(monkeypatch):
     monkeypatch.chdir(ROOT)
     result = CliRunner().invoke(app, ["topology", "check", "topologies/small.toml"])
     assert result.output == console_block("thanos-peer topology check topologies/small.toml")
+
+
+def test_the_rules_of_a_site_that_are_shown_are_rules_and_all_of_them():
+    (rules,) = re.findall(r"```toml\n(.*?)```", PAGES["docs/privacy.md"], re.DOTALL)
+    assert Policy.model_validate(tomlkit.parse(rules).unwrap()).asked
+    told = re.findall(r"^\| `(\w+) = [^|]*` \|", PAGES["docs/privacy.md"], re.MULTILINE)
+    assert told == list(Policy.model_fields)
+
+
+def test_what_disclose_says_of_a_path_is_the_real_table(tmp_path, monkeypatch):
+    (commands,) = re.findall(r"```sh\n(.*? -o path\.toml\n.*?)```", PAGES["docs/privacy.md"], re.DOTALL)
+    disclose = "thanos-peer disclose path.toml --id 0"
+    monkeypatch.chdir(tmp_path)
+    for command in (*commands.splitlines(), disclose):
+        result = CliRunner().invoke(app, command.split()[1:])
+        assert result.exit_code == 0, result.output
+    assert f"\n\n{console_block(disclose)}\n" in result.output
 
 
 def test_the_table_of_methods_has_a_row_for_each_with_its_own_defaults():
