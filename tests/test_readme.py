@@ -88,13 +88,16 @@ def test_the_rules_of_a_site_that_are_shown_are_rules_and_all_of_them():
     assert told == list(Policy.model_fields)
 
 
-def test_what_disclose_says_of_a_path_is_the_real_table(tmp_path, monkeypatch):
-    (commands,) = re.findall(r"```sh\n(.*? -o path\.toml\n.*?)```", PAGES["docs/privacy.md"], re.DOTALL)
+def test_what_disclose_says_of_a_path_with_data_files_is_the_real_table(tmp_path, monkeypatch):
     disclose = "thanos-peer disclose path.toml --id 0"
     monkeypatch.chdir(tmp_path)
-    for command in (*commands.splitlines(), disclose):
-        result = CliRunner().invoke(app, command.split()[1:])
-        assert result.exit_code == 0, result.output
+    for command in ("topology new path --peers 4 -o path.toml", "keys new --all path.toml"):
+        assert CliRunner().invoke(app, command.split()).exit_code == 0
+    document = tomlkit.parse(Path("path.toml").read_text(encoding="utf-8"))
+    document["problem"]["data"] = {"kind": "files", "center": True, "scale": True, "overall": "auto"}
+    Path("path.toml").write_text(tomlkit.dumps(document), encoding="utf-8")
+    result = CliRunner().invoke(app, disclose.split()[1:])
+    assert result.exit_code == 0, result.output
     assert f"\n\n{console_block(disclose)}\n" in result.output
 
 
