@@ -49,6 +49,9 @@ NETWORKS = [
     ("path", 4, "thanos", (12, 0.3), "float64", True),
     ("ring", 5, "proximal", (None, None), "float64", False),
     ("star", 5, "gram", (None, None), "float64", False),
+    # Masked: more edges than those of the tree.
+    ("ring", 4, "proximal", (None, None), "float64", True),
+    ("complete", 4, "gram", (None, None), "float64", True),
     *(("path", 3, name, (20, 0.3) if METHODS[name].mixes else (None, None), "float64", True) for name in METHODS),
 ]
 # So many of them, the first ones, are not prepared: each start of an epoch has an X of its own.

@@ -56,7 +56,8 @@ def chaos_command(
     """Run topology FILE while things go wrong, and compare bits and claims with what they must be.
 
     One process runs the network first: its bits are compared with, and the faults are drawn over its rounds from
-    the seed. Then all peers run as processes on this machine, with a proxy before each, encrypted as by `run`.
+    the seed. Then all peers run as processes on this machine, with a proxy before each, encrypted as by `run`:
+    peers without keys in FILE get new ones, and sum without masks.
     Peers are killed and started again: alone, several at once, again and again while they start, in the middle of
     saving. They are frozen and thawed. Connections are cut, refused, reset, left half open, stalled on one way or
     both, delayed, and lose bytes.

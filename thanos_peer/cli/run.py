@@ -206,7 +206,8 @@ def run_command(
     later, ends them at once. If a peer fails, the others are stopped, and its exit code and the end of its log are
     reported. No peer outlives this command, even a killed one.
 
-    Links are encrypted: peers without keys in FILE get new ones for this run, in RUN/topology.keys.
+    Links are encrypted: peers without keys in FILE get new ones for this run, in RUN/topology.keys, and sum
+    without masks: all of them are on this machine.
     """
     topology = load(file, allowed_code=allowed_code, method=method)
     warn_of_restarts(topology)
@@ -252,10 +253,10 @@ def verify_command(
 ) -> None:
     """Run topology FILE over the network and in one process, and compare the bits.
 
-    The peers get free ports. Exit code 0 if the results of every peer (X, the sparse X, and D of methods
-    that have one) agree to the last bit and all stopped after the same round, 7 if not. With --results, what other
-    hosts or containers have computed is compared instead: that needs the data files of all peers here, as FILE
-    names them.
+    The peers get free ports; those without keys in FILE get new ones, and sum without masks. Exit code 0 if the
+    results of every peer (X, the sparse X, and D of methods that have one) agree to the last bit and all stopped
+    after the same round, 7 if not. With --results, what other hosts or containers have computed is compared
+    instead: that needs the data files of all peers here, as FILE names them.
     """
     if results is not None:
         _check_all_data_is_here(load(file, data_of=()))

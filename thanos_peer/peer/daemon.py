@@ -14,6 +14,7 @@ from pathlib import Path
 
 from thanos_peer import disclosure
 from thanos_peer.agent import Agent, Memory
+from thanos_peer.algorithm.arithmetic import fingerprint
 from thanos_peer.block import AgentId
 from thanos_peer.errors import (
     CheckpointError,
@@ -243,11 +244,13 @@ class _Life:
         _check_policy(self.topology, self.agent, self.options.policy, share.count)
         for sentence in disclosure.warnings(self.topology, self.agent, share.count):
             log.warning("%s; see `thanos-peer disclose`", sentence)
+        plan = share.plan()
         if self.store is not None:
             is_made_up = self.topology.problem.data.kind == "synthetic"
-            self.store.tie_to(share.samples, None if is_made_up else self.topology.data_file(self.agent))
+            file = None if is_made_up else self.topology.data_file(self.agent)
+            self.store.tie_to(share.samples, file, fingerprint() if plan.is_masked else "")
         try:
-            return Agent(self.topology, self.agent, share.plan(), memory, secrets.token_hex(LONGEST_BIRTH // 2))
+            return Agent(self.topology, self.agent, plan, memory, secrets.token_hex(LONGEST_BIRTH // 2))
         except WrongStateError as error:
             assert self.store is not None, "that is where the state is from"  # noqa: S101
             raise self.store.damaged(str(error)) from error

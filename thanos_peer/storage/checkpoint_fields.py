@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import ConfigDict, FiniteFloat, TypeAdapter, ValidationError
 
 from thanos_peer.agent import Memory
-from thanos_peer.algorithm.masks import SECRET_BYTES
+from thanos_peer.algorithm.masks import DIGEST_BYTES, SECRET_BYTES
 from thanos_peer.block import AgentId, Block, Matrix, StopWord, bytes_each
 from thanos_peer.json_files import Count
 from thanos_peer.phases import Arrays, Found, PhaseEnd, Plan
@@ -29,6 +29,8 @@ from thanos_peer.protocol.stop import calm_size
 from thanos_peer.topology import Topology
 
 VERSION: Final = 8
+# What of `Found` is bytes, and no array.
+_OF_BYTES: Final = ("secrets", "words")
 OLDEST_READ: Final = 5
 
 
@@ -159,7 +161,7 @@ def _packed_found(found: Found) -> list[Any]:
 def _unpacked_found(packed: Any) -> Found:
     over, final, arrays = packed
     known: dict[str, Any] = dict(_unpacked(arrays))
-    if any(isinstance(each, bytes) is not (name == "secrets") for name, each in known.items()):
+    if any(isinstance(each, bytes) is not (name in _OF_BYTES) for name, each in known.items()):
         raise MalformedError("found holds bytes, where arrays belong")
     _check_names(known, Found, {field.name for field in fields(Found)})
     if final is not None:
@@ -292,16 +294,18 @@ def _has_found_shapes(memory: Memory, peer: _Peer) -> bool:
         **dict.fromkeys(("values", "explained"), (p,)),
         **dict.fromkeys(("start", "X", "sparse", "common"), (n, p)),
     }
-    others = {field.name for field in fields(Found)} - {*shapes, "over", "final", "agreed", "secrets"}
+    others = {field.name for field in fields(Found)} - {*shapes, "over", "final", "agreed", *_OF_BYTES}
     found = {name: getattr(memory.found, name) for name in (*shapes, *others)}
     return all(each is None or np.shape(each) == shapes.get(name, ()) for name, each in found.items())
 
 
 def _has_own_secrets(memory: Memory, peer: _Peer) -> bool:
-    """One for each neighbor, once they have agreed on them."""
-    is_agreed = memory.found.end_of(MASKS) is not None
-    expected = len(peer.neighbors) * SECRET_BYTES if is_agreed else None
-    return expected == (None if memory.found.secrets is None else len(memory.found.secrets))
+    """One for each neighbor, once they have agreed on them; and what stands for words told since then."""
+    names = [end.name for end in memory.found.over]
+    is_told = MASKS in names and any(name not in peer.plan.mixing for name in names[names.index(MASKS) + 1 :])
+    expected = len(peer.neighbors) * SECRET_BYTES if MASKS in names else None, DIGEST_BYTES if is_told else None
+    found = memory.found.secrets, memory.found.words
+    return expected == tuple(None if each is None else len(each) for each in found)
 
 
 def _has_own_stop(memory: Memory, peer: _Peer) -> bool:

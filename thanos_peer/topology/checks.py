@@ -290,6 +290,9 @@ def data_mistakes(
         if kind == "synthetic" and named not in (None, "unsound"):
             allowed = 'leave it out, or set problem.data.kind = "files"'
             yield Mistake(f"peers[{index}].data", allowed, named)
+        if kind == "synthetic" and isinstance(count := peer.get("samples"), int):
+            allowed = "leave it out: synthetic samples are dealt out evenly; it is for data files"
+            yield Mistake(f"peers[{index}].samples", allowed, count)
         if kind == "files" and named is None and peer.get("id") in needed:
             allowed = "is missing: name this peer's data file, or start the peer with --data FILE"
             yield Mistake(f"peers[{index}].data", allowed, has_value=False)

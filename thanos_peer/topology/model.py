@@ -170,3 +170,9 @@ class Topology:
             meaning["samples"] = [peer.samples for peer in self.peers]
         text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def digest_with(self, *, masks: bool) -> str:
+        """What peers compare: the digest, and whether sums are masked, which all must do alike."""
+        if masks or not self.has_keys:
+            return self.digest
+        return hashlib.sha256(f"{self.digest} without masks".encode()).hexdigest()
