@@ -1,27 +1,25 @@
 """What one site of a run reveals, to whom, in which phase and under which coalition: before anything runs."""
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final
 
-from thanos_peer.algorithm.methods import AUTO, METHODS
+from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.algorithm.traits import MIXED, Content
 from thanos_peer.block import AgentId
 from thanos_peer.phases.masking import NAME as MASKS
 from thanos_peer.preparation import outline
 from thanos_peer.topology import Topology
 from thanos_peer.topology.exposure import (
-    Learnt,
     cut_vertices,
     edges_against_exposure,
-    learnt_from_sums,
+    learnt_alone,
     smallest_coalition,
     sole_neighbors,
 )
-from thanos_peer.topology.graph import Graph
-from thanos_peer.topology.policy import SitePolicy, named_peers
+from thanos_peer.topology.policy import SitePolicy, named_peers, sums_alone_by, why_unmasked
+from thanos_peer.topology.sections import FileData
 
-# So many samples, or fewer, follow from their sum and their sum of squares.
-MOST_GIVEN_AWAY = 2
 MOST_SHOWN = 10  # of a list in one line
 
 
@@ -31,11 +29,7 @@ SUMMED: Final[Mapping[str, Content]] = {
         "its number of samples, and the sum of each feature", "the number of all samples, and the means"
     ),
     "spread": Content("the sum of squares of each feature about the common mean", "the variances"),
-    "size": Content(
-        "the largest eigenvalue of its second moments, and their trace; for some methods that mix also its "
-        "gradient at the start",
-        "the sums of those",
-    ),
+    "size": Content("the largest eigenvalue of its second moments, and their trace", "the sums of those"),
     "leading": Content(
         "its second moments times one matrix after the other, which may determine them",
         "that of all together: the leading directions and eigenvalues",
@@ -44,10 +38,19 @@ SUMMED: Final[Mapping[str, Content]] = {
     "agreement": Content(
         "a norm of its second moments, and its gradient at the start", "their sums over all peers"
     ),
-    "consensus": Content("its own X", "the mean of all X"),
+    "consensus": Content(
+        "its own X; the root tells all which entries of its own are zero",
+        "the mean of all X, and the sparse answer",
+    ),
     "verdict": Content(
         "its gradient at the answer, and how much of its variance that captures",
         "the same of all samples together",
+    ),
+}
+# The same, where the method mixes.
+OF_MIXING: Final[Mapping[str, Content]] = {
+    "size": Content(
+        f"{SUMMED['size'].own}; with some methods also its gradient at the start", "the sums of those"
     ),
 }
 # The same, where the objective is a site's own.
@@ -64,88 +67,93 @@ def content_of(topology: Topology, phase: str) -> Content:
     is_pca = topology.problem.objective is None
     if phase in METHODS:
         return METHODS[phase].content(is_pca=is_pca)
-    own = {} if is_pca else OF_OWN_OBJECTIVES
+    mixing = OF_MIXING if METHODS[topology.method].mixes else {}
+    own = mixing if is_pca else OF_OWN_OBJECTIVES
     return KEYS if phase == MASKS else own.get(phase) or SUMMED.get(phase, MIXED)
 
 
-def learnt_alone(topology: Topology, agent: AgentId) -> dict[AgentId, tuple[AgentId, ...]]:
-    """The peers that alone learn a sum over fewer than all others, and over which; this agent is one of these.
-
-    Of very many only the nearest, which learn the sums over the fewest.
-    """
-    graph, are_masked = topology.graph, topology.masks_sums
-    suspects = set(cut_vertices(graph)) if are_masked else {graph.tree.parents[agent], *graph.neighbors[agent]}
-    nearest = [other for other in _by_distance(graph, agent) if other in suspects and other != agent]
-    parts = {
-        other: part_of(learnt_from_sums(graph, {other}, are_masked=are_masked), agent)
-        for other in nearest[:MOST_SHOWN]
-    }
-    return {other: part for other, part in parts.items() if len(part) < graph.d - 1}
+# Peers that alone learn a sum over fewer than all others, and over which.
+Alone = list[tuple[AgentId, tuple[AgentId, ...]]]
 
 
-def _by_distance(graph: Graph, agent: AgentId) -> list[AgentId]:
-    found = {agent: None}
-    for i in (queue := [agent]):
-        new = [j for j in graph.neighbors[i] if j not in found]
-        found |= dict.fromkeys(new)
-        queue += new
-    return queue
+def nearest_alone(topology: Topology, agent: AgentId) -> Alone:
+    """Those peers for this agent; of very many only the nearest, which learn the sums over the fewest."""
+    return list(islice(learnt_alone(topology.graph, agent, are_masked=topology.masks_sums), MOST_SHOWN))
 
 
-def part_of(learnt: Learnt, agent: AgentId) -> tuple[AgentId, ...]:
-    """The peers whose sum with this one's numbers is learnt."""
-    return next(part for part in learnt.parts if agent in part)
+def worked_out(topology: Topology) -> str:
+    """What a neighbor can work out of one peer where they mix."""
+    if topology.problem.objective is None:
+        return "the second moments of its samples"
+    return "gradients of its objective, that at the start first; what these tell of samples depends on its class"
+
+
+def given_away(topology: Topology) -> int:
+    """So many samples, or fewer, follow from what a peer brings; of an own objective that is not known."""
+    if topology.problem.objective is not None:
+        return 0
+    data = topology.problem.data
+    tells_sums = isinstance(data, FileData) and (data.center or data.scale)
+    return 2 if tells_sums else 1
 
 
 def warnings(topology: Topology, agent: AgentId, samples: int | None) -> list[str]:
     """What a site should know before it takes part with so many samples; None where these are no secret."""
-    if samples is None:
+    if samples is None or topology.d == 1:
         return []
-    mixing, alone = outline(topology).mixing, learnt_alone(topology, agent)
+    mixing, alone = outline(topology).mixing, nearest_alone(topology, agent)
     found = [
-        f"in phase {phase} this peer's neighbors can work out the second moments of its samples, each of them "
-        f'alone; method = "{AUTO}" sums alone'
+        f"in phase {phase} each neighbor of this peer, alone, can work out {worked_out(topology)}; "
+        f"{sums_alone_by(topology, mixing)} every phase sums"
         for phase in mixing
     ]
-    found += [
-        f"peer {other} alone learns the sums over {named_peers(part)}{_why(topology)}"
-        for other, part in alone.items()
-    ]
-    is_open = bool(mixing) or topology.d == 2 or any(len(part) == 1 for part in alone.values())
-    if samples <= MOST_GIVEN_AWAY and is_open:
+    why = "" if topology.masks_sums else ", as sums are not masked"
+    found += [f"peer {other} alone learns the sums over {named_peers(part)}{why}" for other, part in alone]
+    is_open = bool(mixing) or topology.d == 2 or any(len(part) == 1 for _, part in alone)
+    if samples <= given_away(topology) and is_open:
         found.append(f"this peer has {samples} sample(s) only, which follow from its own sums")
     return found
-
-
-def _why(topology: Topology) -> str:
-    return "" if topology.masks_sums else ", as sums are not masked in this run"
 
 
 def exposure_facts(topology: Topology) -> dict[str, str]:
     """What `topology check` says of all peers."""
     if topology.problem.data.kind == "synthetic":
         return {}
-    graph = topology.graph
-    lines, mixing = {}, outline(topology).mixing
+    graph, mixing = topology.graph, outline(topology).mixing
+    if graph.d == 1:
+        return {"neighbors learn": "nothing: there is one peer only"}
     if mixing:
-        lines["neighbors learn"] = (
-            f"the second moments of a peer's samples, from phase {' and '.join(mixing)}; sums alone with "
-            f'method = "{AUTO}"'
+        learn = (
+            f"of a peer, each alone, from phase {' and '.join(mixing)}: {worked_out(topology)}; "
+            f"{sums_alone_by(topology, mixing)} every phase sums"
         )
     elif topology.masks_sums:
-        lines["neighbors learn"] = "sums alone, which are masked; see `thanos-peer disclose`"
+        learn = "sums, which are masked; see `thanos-peer disclose`"
     else:
-        lines["neighbors learn"] = "sums alone, but a peer's parent learns its own: masks need keys"
+        learn = (
+            "a peer's parent in the tree the sum over the peer and all below it, so of a leaf its own numbers; "
+            f"sums are not masked: {why_unmasked(topology)}"
+        )
+    lines = {"neighbors learn": learn}
     if graph.d == 2:
         return lines | {"exposed": "each of the two peers learns what the other has: no masks help"}
+    # Where they mix each neighbor learns more than that, and another edge is one more neighbor.
+    return lines if mixing else lines | _exposed_by_graph(topology)
+
+
+def _exposed_by_graph(topology: Topology) -> dict[str, str]:
+    graph, lines = topology.graph, dict[str, str]()
     sole = [f"{i} by {j}" for i, j in sole_neighbors(graph).items()]
     cuts = [f"{i} ({' and '.join(map(str, parts))})" for i, parts in cut_vertices(graph).items()]
     if sole:
         lines["exposed"] = f"peers with a sole neighbor, which learns their own numbers: {_listed(sole)}"
-        edges = [f"[{i}, {j}]" for i, j in edges_against_exposure(graph)]
-        lines["edges that help"] = f"{_listed(edges)}: with them no peer has a sole neighbor"
     if cuts:
         lines["divided by"] = f"peers that alone learn the sum of each part: {_listed(cuts)} (sizes of the parts)"
+        edges = [f"[{i}, {j}]" for i, j in edges_against_exposure(graph)]
+        masks = "" if topology.masks_sums else ", and masked sums,"
+        lines["edges that help"] = (
+            f"{_listed(edges)}: with them{masks} no peer alone learns a sum over fewer than all others"
+        )
     return lines
 
 
@@ -160,32 +168,30 @@ def page(topology: Topology, agent: AgentId, policy: SitePolicy | None = None) -
         [
             f"# What peer {agent} reveals in the run {topology.name}",
             "",
-            *_table(("the run", ""), _of_the_run(topology, policy)),
+            *_table(("the run", ""), _of_the_run(topology, policy or SitePolicy())),
             "",
             "## What leaves this site",
             "",
-            *_table(("phase", "what it brings", "who hears it", "what all learn"), _sent(topology, agent)),
+            *_table(
+                ("phase", "what it brings", "who hears it", "what all learn, at most"), _sent(topology, agent)
+            ),
             "",
-            "Samples, names of samples and file names never leave it. Neighbors get a digest of the names of the",
-            "features, and everybody who has the topology file sees who takes part.",
+            *_besides(topology),
             "",
             "## Who learns what",
             "",
             *_table(("who", "learns of this site"), _learnt(topology, agent)),
             "",
-            '"Own numbers" are those in the column "what it brings". Second moments are the sums of products of',
-            "each two features over the samples of this site. With few samples, or with extreme ones, they may",
-            f"tell much about these; with {MOST_GIVEN_AWAY} or fewer they are the samples.",
+            *_explained(topology),
             "",
             "## What this does not promise",
             "",
-            "- All peers learn the result. Who takes its own numbers from it has the sum of all others.",
-            "- Two runs, one with this site and one without, tell its own numbers to all who see both.",
-            "- Masks do not keep a peer from bringing wrong numbers, nor the run from being stopped.",
-            "- Whoever has this host, or its checkpoints while the run lasts, has its numbers.",
-            "- No noise is added: the result is not differentially private.",
+            *_NOT_PROMISED,
             "",
             "## Agreed",
+            "",
+            "The `agreement` above covers the digest, the ids and public keys of all peers, and whether sums are",
+            "masked. The result of this peer (.json) has the same digest if that is what was run, and its rules.",
             "",
             *_table(("site", "name", "date", "signature"), [("", "", "", "")]),
             "",
@@ -198,64 +204,148 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
         yield f"| {' | '.join(row)} |"
 
 
-_KINDS = {"files": "from a file at each site", "synthetic": "made from a seed that all know: nothing is secret"}
+_NOT_PROMISED = (
+    "- All of this holds for peers that keep to the protocol. They may record what they hear, and tell others.",
+    "- All peers learn the result. A peer that takes its own numbers from it has the sum of all others.",
+    "- Two runs, one with this site and one without, tell its own numbers to all who see both, if the other peers",
+    "  bring the same.",
+    "- Masks do not keep a peer from bringing wrong numbers, nor the run from being stopped.",
+    "- A person who has this host has its numbers. So have its checkpoints: they are removed when all peers are",
+    "  done, and stay where the run ends otherwise.",
+    "- No noise is added: the result is not differentially private.",
+)
 
 
-def _of_the_run(topology: Topology, policy: SitePolicy | None) -> list[tuple[str, ...]]:
-    problem = topology.problem
-    links = (
-        "encrypted, and each end proves its key"
-        if topology.has_keys
-        else "**in the clear**: whoever listens on the way hears all that neighbors hear"
-    )
-    masks = "masked" if topology.masks_sums else "**not masked**: masks need keys in the topology file"
-    asked = policy.rules.asked if policy is not None else {}
-    rules = ", ".join(f"{name} = {str(value).lower()}" for name, value in asked.items()) or "none given"
+def _besides(topology: Topology) -> list[str]:
+    """What goes along with the numbers, and what does not."""
+    if topology.d == 1:
+        return ["There is no other peer, so nothing is sent."]
+    return [
+        "No message has samples, names of samples or names of files. Besides numbers, neighbors hear the version",
+        "of the software, when this peer was started, its round, and for which peers it waits; if it ends with an",
+        "error, of which kind that is. Peers pass digests of the names of the features on to all peers: a peer",
+        "that guesses all names can check that. All who have the topology file see who takes part, at which",
+        "address, and the paths of data files and the numbers of samples that stand there.",
+    ]
+
+
+def _explained(topology: Topology) -> list[str]:
+    """What own numbers are, and how much they may tell."""
+    if topology.d == 1 or not isinstance(topology.problem.data, FileData):
+        return ["There is nothing to work out."]
+    meaning = '"Own numbers" are those in the column "what it brings".'
+    if topology.problem.objective is not None:
+        return [f"{meaning} What these tell of samples depends on the objective."]
+    lines = [
+        f"{meaning} Second moments are the sums of products",
+        "of each two features over the samples of this site. With few samples, or with extreme ones, they may",
+        "tell much about these.",
+    ]
+    if given_away(topology) == 1:
+        return [*lines, "A single sample follows from them up to its sign."]
+    return [*lines, "One sample, or two, follow from them together with the sums of the features."]
+
+
+def _of_the_run(topology: Topology, policy: SitePolicy) -> list[tuple[str, ...]]:
+    problem, mixing = topology.problem, outline(topology).mixing
+    made = "made from a seed that stands in the topology file: nothing is secret"
+    kind = "from a file at each site" if isinstance(problem.data, FileData) else made
+    rules = ", ".join(f"{name} = {str(value).lower()}" for name, value in policy.agreed.items()) or "none given"
+    how = f"mixes in phase {' and '.join(mixing)}" if mixing else "sums in every phase"
     return [
         ("digest", f"`{topology.digest}`"),
+        ("agreement", f"`{topology.agreement}`"),
         ("peers", str(topology.d)),
-        ("data", f"{problem.n} features, {_KINDS[problem.data.kind]}"),
-        ("method", f"{topology.method}: {'mixes' if METHODS[topology.method].mixes else 'sums alone'}"),
-        ("links", links),
-        ("sums", masks),
+        ("data", f"{problem.n} features, {kind}"),
+        ("method", f"{topology.method}: {how}"),
+        ("links", _links(topology)),
+        ("sums", _sums(topology)),
         ("rules of this site", rules),
     ]
 
 
+def _links(topology: Topology) -> str:
+    if topology.d == 1:
+        return "none"
+    if topology.has_keys:
+        return "encrypted, and each end proves its key"
+    if topology.content.unencrypted is None:
+        return "**in the clear**, within one host"
+    return "**in the clear**: a listener on the way hears all that neighbors hear"
+
+
+def _sums(topology: Topology) -> str:
+    if topology.d == 1:
+        return "of one peer"
+    return "masked" if topology.masks_sums else f"**not masked**: {why_unmasked(topology)}"
+
+
 def _sent(topology: Topology, agent: AgentId) -> list[tuple[str, ...]]:
-    plan, tree = outline(topology), topology.graph.tree
+    plan = outline(topology)
     neighbors = f"its neighbors: {named_peers(topology.graph.neighbors[agent])}"
-    parent = "nobody: it is the root" if tree.root == agent else f"peer {tree.parents[agent]}"
-    parent += ", masked" if topology.masks_sums and tree.root != agent else ""
     rows: list[tuple[str, ...]] = []
     for phase in plan.phases:
         own, all_learn = content_of(topology, phase.name)
-        is_to_all = phase.name in (*plan.mixing, MASKS)
-        rows.append((phase.name, own, neighbors if is_to_all else parent, all_learn))
+        is_to_all = phase.name in (*plan.mixing, MASKS) and topology.d > 1
+        rows.append((phase.name, own, neighbors if is_to_all else _summed_by(topology, agent), all_learn))
     return rows
 
 
+def _summed_by(topology: Topology, agent: AgentId) -> str:
+    """Who hears what this agent brings to a sum."""
+    tree = topology.graph.tree
+    if topology.d == 1:
+        return "no other peer"
+    if tree.root == agent:
+        return "no other peer: it is the root, which adds it to the sum"
+    below = ", in one sum with those below it" if tree.children(agent) else ""
+    return f"peer {tree.parents[agent]}{below}{', masked' if topology.masks_sums else ''}"
+
+
 def _learnt(topology: Topology, agent: AgentId) -> list[tuple[str, ...]]:
-    graph, alone, mixing = topology.graph, learnt_alone(topology, agent), outline(topology).mixing
+    graph, mixing = topology.graph, outline(topology).mixing
+    if not isinstance(topology.problem.data, FileData):
+        return [("all who have the topology file", "all its samples: they can make them themselves")]
+    if graph.d == 1:
+        return [("no other peer", "nothing")]
     rows: list[tuple[str, ...]] = [
-        (f"peer {j}, alone", f"can work out its second moments, from what is sent in phase {mixing[0]}")
+        (f"peer {j}, alone", f"can work out {worked_out(topology)}, from phase {' and '.join(mixing)}")
         for j in graph.neighbors[agent]
         if mixing
     ]
-    for other, part in alone.items():
+    if mixing and len(graph.neighbors[agent]) < graph.d - 1:
+        rest = "may work out the same: what neighbors send on follows from its numbers, too"
+        rows.append(("any peer that is no neighbor, alone", rest))
+    rows += _learnt_from_sums(topology, agent, is_all=not mixing)
+    return [*rows, ("a stranger on the network", _overheard(topology))]
+
+
+def _learnt_from_sums(topology: Topology, agent: AgentId, *, is_all: bool) -> Iterator[tuple[str, ...]]:
+    """What is learnt where peers sum; `is_all` says whether they only sum."""
+    graph, alone = topology.graph, nearest_alone(topology, agent)
+    for other, part in alone:
         what = "**its own numbers**" if len(part) == 1 else f"the sums over {named_peers(part)} together"
-        rows.append((f"peer {other}, alone", what))
+        yield f"peer {other}, alone", what
     if graph.d == 2:
-        rows.append((f"peer {1 - agent}", "**its own numbers**: they are the result less those of that peer"))
-    else:
-        if not mixing:
-            rest = "any other peer, alone" if alone else "any one peer, alone"
-            is_all = topology.masks_sums and len(alone) < MOST_SHOWN
-            what = "nothing but the result: the sums over all" if is_all else "sums over more peers than that"
-            rows.append((rest, what))
-        coalition = smallest_coalition(graph, agent)
-        if coalition is not None and len(coalition) > 1:
-            rows.append((f"{named_peers(coalition)}, together", "**its own numbers**: they are all its neighbors"))
-        rows.append(("all other peers, together", "**its own numbers**: they are the result less theirs"))
-    stranger = "who speaks with whom, when and how much" if topology.has_keys else "all that a neighbor hears"
-    return [*rows, ("a stranger on the network", stranger)]
+        yield f"peer {1 - agent}, alone", "**its own numbers**: they are the result less those of that peer"
+        return
+    if is_all:
+        rest = "any other peer, alone" if alone else "any one peer, alone"
+        is_complete = len(alone) < MOST_SHOWN
+        yield (
+            rest,
+            "nothing but the result: the sums over all" if is_complete else "sums over more peers than that",
+        )
+    coalition = smallest_coalition(graph, agent, are_masked=topology.masks_sums)
+    if 1 < len(coalition) < graph.d - 1:
+        why = "they are all its neighbors" if topology.masks_sums else "it sums with no other"
+        yield f"{named_peers(coalition)}, together", f"**its own numbers**: {why}"
+    yield "all other peers, together", "**its own numbers**: they are the result less theirs"
+
+
+def _overheard(topology: Topology) -> str:
+    if topology.has_keys:
+        return "who speaks with whom, when and how much"
+    return (
+        "nothing: no link leaves the host" if topology.content.unencrypted is None else "all that a neighbor hears"
+    )

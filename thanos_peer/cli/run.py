@@ -14,6 +14,7 @@ from thanos_peer.block import AgentId
 from thanos_peer.cli.methods import METHOD, warn_of_restarts
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
+from thanos_peer.cli.policy import POLICY, check_all_peers, site_policy
 from thanos_peer.cli.progress import NetworkPace, Progress
 from thanos_peer.cli.simulate import Interrupt, default_directory, solve_now_if_possible
 from thanos_peer.cli.start import ALLOW_CODE, SURVIVE
@@ -52,6 +53,7 @@ class Launch:
     give_up: float | None
     survive: str
     quiet: bool
+    policy: Path | None = None
 
     def reference(self, network: Snapshot) -> Reference | None:
         """X* of the problem as the network has prepared it, if it is wanted."""
@@ -96,6 +98,7 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
             keep_every=launch.every,
             give_up=launch.give_up,
             survive=launch.survive,
+            policy=launch.policy,
         ) as cluster,
         Progress("run", outline(topology).most, silent=launch.quiet) as progress,
     ):
@@ -185,6 +188,7 @@ _GIVE_UP = click.option(
 @_GIVE_UP
 @SURVIVE
 @METHOD
+@POLICY
 @ALLOW_CODE
 @click.option("--quiet", "-q", is_flag=True, help="No progress, only the summary.")
 def run_command(
@@ -197,6 +201,7 @@ def run_command(
     give_up: float | None,
     survive: str,
     method: str | None,
+    policy: Path | None,
     allowed_code: tuple[str, ...],
     quiet: bool,
 ) -> None:
@@ -206,10 +211,12 @@ def run_command(
     later, ends them at once. If a peer fails, the others are stopped, and its exit code and the end of its log are
     reported. No peer outlives this command, even a killed one.
 
-    Links are encrypted: peers without keys in FILE get new ones for this run, in RUN/topology.keys, and sum
-    without masks: all of them are on this machine.
+    Links are encrypted: peers without keys in FILE get new ones for this run, in RUN/topology.keys, and then do
+    not mask what they sum. Rules of this site hold for every peer, as with `start`: one that asks for masks
+    refuses such a run. `simulate` sends nothing, and looks at no rules.
     """
     topology = load(file, allowed_code=allowed_code, method=method)
+    check_all_peers(topology, site_policy(policy))
     warn_of_restarts(topology)
     if not free_ports:
         check_addresses(topology)
@@ -217,7 +224,7 @@ def run_command(
     earlier = None if beside is None else mean_of_run(beside, instance)
     if reference:
         solve_now_if_possible(instance)
-    launch = Launch(topology, instance, reference, free_ports, every, give_up, survive, quiet)
+    launch = Launch(topology, instance, reference, free_ports, every, give_up, survive, quiet, policy)
     interrupt = Interrupt(out := out or default_directory(topology.name))
     interrupt.listen()
     with RunDirectory(out, topology, engine="network", samples=instance.samples) as directory:
@@ -240,6 +247,7 @@ def run_command(
 )
 @_GIVE_UP
 @METHOD
+@POLICY
 @ALLOW_CODE
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 def verify_command(
@@ -248,6 +256,7 @@ def verify_command(
     results: Path | None,
     give_up: float | None,
     method: str | None,
+    policy: Path | None,
     allowed_code: tuple[str, ...],
     quiet: bool,
 ) -> None:
@@ -256,11 +265,14 @@ def verify_command(
     The peers get free ports; those without keys in FILE get new ones, and sum without masks. Exit code 0 if the
     results of every peer (X, the sparse X, and D of methods that have one) agree to the last bit and all stopped
     after the same round, 7 if not. With --results, what other hosts or containers have computed is compared
-    instead: that needs the data files of all peers here, as FILE names them.
+    instead: that needs the data files of all peers here, as FILE names them. Rules of this site hold as with `run`;
+    with --results nothing is sent, and they are not looked at.
     """
     if results is not None:
         _check_all_data_is_here(load(file, data_of=()))
     topology = load(file, allowed_code=allowed_code, method=method)
+    if results is None:
+        check_all_peers(topology, site_policy(policy))
     warn_of_restarts(topology)
     instance = build(topology)
     if results is not None:
@@ -269,7 +281,7 @@ def verify_command(
         click.echo(summarize(outcome, instance, row, seconds=outcome.seconds).in_words())
         compare_bits(finished_in_one_process(instance), topology, results)
         return
-    launch = Launch(topology, instance, False, True, 10, give_up, "power", quiet)  # noqa: FBT003
+    launch = Launch(topology, instance, False, True, 10, give_up, "power", quiet, policy)  # noqa: FBT003
     interrupt = Interrupt(out := out or default_directory(topology.name))
     interrupt.listen()
     with RunDirectory(out, topology, engine="network", samples=instance.samples) as directory:

@@ -31,7 +31,7 @@ from thanos_peer.peer.scheduling import prefer_long_turns
 from thanos_peer.peer.signals import Signals
 from thanos_peer.peer.status import StatusServer, local_address
 from thanos_peer.phases import WrongStateError
-from thanos_peer.preparation import outline
+from thanos_peer.preparation import Share, outline
 from thanos_peer.problem import share_of
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.waiting import Patience
@@ -65,7 +65,7 @@ class PeerOptions:
         is_fresh: Whether to begin anew, whatever checkpoints there are.
         restarts_tracking: Whether to have the network start its tracking again if this peer's state is lost.
         ends_with_stdin: Stop when standard input is closed: how a launcher takes its peers with it.
-        policy: The rules of this site; None for none.
+        policy: The rules of this site.
     """
 
     out: Path
@@ -79,7 +79,7 @@ class PeerOptions:
     is_fresh: bool = False
     restarts_tracking: bool = False
     ends_with_stdin: bool = False
-    policy: SitePolicy | None = None
+    policy: SitePolicy = field(default_factory=SitePolicy)
 
 
 def run_peer(topology: Topology, agent_id: AgentId, options: PeerOptions, signals: Signals) -> int:
@@ -94,7 +94,7 @@ def run_peer(topology: Topology, agent_id: AgentId, options: PeerOptions, signal
     Returns:
         0, or 128 plus the number of the signal that stopped it before its last round.
     """
-    _check_policy(topology, agent_id, options.policy)
+    share = _check_policy(topology, agent_id, options.policy)
     bind = options.bind or topology.peers[agent_id].bind or topology.peers[agent_id].address
     check_in_the_clear(topology, agent_id, bind, options.status)
     credentials = credentials_of(topology, agent_id, options.secret)
@@ -109,16 +109,22 @@ def run_peer(topology: Topology, agent_id: AgentId, options: PeerOptions, signal
         )
     files = PeerFiles(options.out, topology, agent_id)
     with contextlib.ExitStack() as stack:
-        life = _Life(topology, agent_id, replace(options, bind=bind), credentials, files, signals)
+        life = _Life(topology, agent_id, replace(options, bind=bind), credentials, files, signals, share)
         return life.begin(directory, stack)
 
 
-def _check_policy(
-    topology: Topology, agent: AgentId, policy: SitePolicy | None, samples: int | None = None
-) -> None:
-    """Refuse a run that breaks the rules of this site."""
-    if policy is not None:
-        policy.check(topology, agent, mixing=outline(topology).mixing, samples=samples)
+def _check_policy(topology: Topology, agent: AgentId, policy: SitePolicy) -> Share | None:
+    """Refuse a run that breaks the rules of this site; returns what this peer brings, if a rule is about that.
+
+    Nothing has been sent when this ends, nor if the samples cannot be read that a rule counts.
+    """
+    mixing = outline(topology).mixing
+    policy.check(topology, agent, mixing=mixing)
+    if not policy.counts_samples:
+        return None
+    share = share_of(topology, agent)
+    policy.check(topology, agent, mixing=mixing, samples=share.count)
+    return share
 
 
 @dataclass(frozen=True)
@@ -131,6 +137,7 @@ class _Life:
     credentials: Credentials | None
     files: PeerFiles
     signals: Signals
+    share: Share | None = None
     store: CheckpointStore | None = None
 
     def begin(self, directory: Path, stack: contextlib.ExitStack) -> int:
@@ -240,8 +247,7 @@ class _Life:
 
     def _make_agent(self, memory: Memory | None) -> Agent:
         """The agent with its data, and what it remembers if that is of the same data."""
-        share = share_of(self.topology, self.agent)
-        _check_policy(self.topology, self.agent, self.options.policy, share.count)
+        share = self.share or share_of(self.topology, self.agent)
         for sentence in disclosure.warnings(self.topology, self.agent, share.count):
             log.warning("%s; see `thanos-peer disclose`", sentence)
         plan = share.plan()
@@ -267,8 +273,7 @@ class _Life:
     def _take_part(self, peer: Peer, features: tuple[str, ...] | None, *, is_first: bool) -> int:
         """Run the peer to its end, and write its results whatever the end."""
         agent, files, store, signals = peer.agent, self.files, self.store, self.signals
-        policy, is_alone = self.options.policy, not self.options.ends_with_stdin
-        agreed = {} if policy is None else policy.rules.asked
+        agreed, is_alone = self.options.policy.agreed, not self.options.ends_with_stdin
         write = OutcomeWriter(self.topology, peer, files, features, policy=agreed, is_alone=is_alone).write
         first = agent.k
         try:

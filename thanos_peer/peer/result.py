@@ -65,7 +65,8 @@ class OutcomeWriter:
         facts |= {"round": answer.k, "eta": answer.eta, "rounds_by_phase": agent.runner.rounds_by_phase}
         facts |= {"phases_cut_short": list(agent.runner.phases_cut_short)}
         facts |= {name: sum(edge[name] for edge in facts["edges"].values()) for name in TOTALS}
-        facts |= {"policy": self._policy}
+        facts |= {"policy": self._policy, "agreement": self._topology.agreement}
+        facts |= {"has_keys": self._topology.has_keys, "masks_sums": self._topology.masks_sums}
         findings = findings_of(self._topology, agent, self._features)
         with _named(files.result):
             if self._is_alone:
