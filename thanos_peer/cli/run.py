@@ -265,8 +265,8 @@ def verify_command(
     The peers get free ports; those without keys in FILE get new ones, and sum without masks. Exit code 0 if the
     results of every peer (X, the sparse X, and D of methods that have one) agree to the last bit and all stopped
     after the same round, 7 if not. With --results, what other hosts or containers have computed is compared
-    instead: that needs the data files of all peers here, as FILE names them. Rules of this site hold as with `run`;
-    with --results nothing is sent, and they are not looked at.
+    instead: that needs the data files of all peers here, as FILE names them. Rules of this site hold as with
+    `run`; with --results nothing is sent, and they are not looked at.
     """
     if results is not None:
         _check_all_data_is_here(load(file, data_of=()))
