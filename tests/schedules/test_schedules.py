@@ -1,9 +1,14 @@
 """The sessions that ship, under a clock of their own: whatever happens, the same bits, and no peer is stuck.
 
-Two rules can be broken without harm, so no schedule finds it. A done neighbor that is behind again need not be
-noted (`Leaving.come_back`): it has its result, and ends with that when it finds its neighbors gone; noting it has
-them stay and help. And a peer may announce that it is done before its last round is saved (`Ending.finish`): its
-result is on the disk by then. Where neither is, it is found: `announce_before_writing`.
+Four rules can be broken without harm, so no schedule finds it.
+1. A done neighbor that is behind again need not be noted (`Leaving.come_back`): it has its result, and ends with
+   that when it finds its neighbors gone; noting it has them stay and help.
+2. A peer may announce that it is done before its last round is saved (`Ending.finish`): its result is on the disk
+   by then. Where neither is, it is found: `announce_before_writing`.
+3. Messages need not name their epoch in the run that they are of (`run_of`): a block names the birth that it
+   follows from. Where that is not looked at, it is found: `hear_blocks_of_any_birth`.
+4. A peer may begin an epoch before all neighbors have answered (`Handshake.yet_to_answer`): a second beginning has
+   another birth, and costs one more epoch.
 """
 
 from dataclasses import replace
@@ -21,7 +26,7 @@ from thanos_peer.convergence import Convergence
 from thanos_peer.launch.claims import PeerClaims
 from thanos_peer.phases import Masking, masking, phase
 from thanos_peer.phases.masking import MaskingState
-from thanos_peer.protocol import leaving, saving, wire
+from thanos_peer.protocol import leaving, saving
 from thanos_peer.protocol.conduct import Conduct
 from thanos_peer.protocol.ending import Ending
 from thanos_peer.protocol.exchange import Exchange
@@ -95,12 +100,8 @@ def forget_fallbacks(monkeypatch):
     monkeypatch.setattr(Exchange, "publish", publish_and_forget)
 
 
-def accept_blocks_of_an_old_epoch(monkeypatch):
-    monkeypatch.setattr(wire, "run_of", lambda digest, _: bytes.fromhex(digest)[: wire.RUN_BYTES])
-
-
-def begin_an_epoch_before_all_have_answered(monkeypatch):
-    monkeypatch.setattr(Handshake, "yet_to_answer", lambda *_: [])
+def hear_blocks_of_any_birth(monkeypatch):
+    monkeypatch.setattr(Handshake, "is_of_birth", lambda *_: True)
 
 
 def name_births_by_the_number_of_the_epoch_alone(monkeypatch):
@@ -197,8 +198,7 @@ def call_it_converged(monkeypatch):
 
 MUTATIONS = [
     forget_fallbacks,
-    accept_blocks_of_an_old_epoch,
-    begin_an_epoch_before_all_have_answered,
+    hear_blocks_of_any_birth,
     name_births_by_the_number_of_the_epoch_alone,
     go_on_without_a_slow_disk,
     let_duplicates_live,

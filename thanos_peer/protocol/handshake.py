@@ -136,6 +136,10 @@ class Handshake:
         elif self._agent.births.get(neighbor) != hello.birth and not self._agent.has_used(neighbor):
             self._agent.births.pop(neighbor, None)
 
+    def is_of_birth(self, neighbor: AgentId, birth: str) -> bool:
+        """Whether this is the birth that a neighbor has answered with in this epoch."""
+        return self._agent.births.get(neighbor) == birth
+
     def hello_that_state_is_lost(self, neighbor: AgentId, hello: Hello) -> Hello:
         """Tell a neighbor of our epoch that it may not begin a second time, or not go on in from another state."""
         if hello.epoch == self._agent.epoch:

@@ -69,7 +69,7 @@ class Hearing:
             if self._talk.loss is not None:
                 self._epochs.make_up_for_loss(self._talk.loss, message)
             elif (
-                self._talk.agent.births.get(sender) == message.birth
+                self._talk.handshake.is_of_birth(sender, message.birth)
                 and self._hear_block(sender, message)
                 and at > self._talk.waiting.since
             ):
