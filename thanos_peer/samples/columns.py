@@ -8,6 +8,9 @@ from thanos_peer.errors import DataFileError
 from thanos_peer.samples.names import check_names, listed
 from thanos_peer.samples.table import check_columns
 
+# Names that a missing one is compared with, at most: each takes a while.
+MOST_COMPARED = 1000
+
 
 @dataclass(frozen=True)
 class Picked:
@@ -76,8 +79,9 @@ class Columns:
         there = set(names)
         missing = [name for name in (self.features or self.exclude) if name not in there]
         if missing:
-            near = difflib.get_close_matches(missing[0], sorted(there), n=1)
-            hint = f"; it has {listed(near)}" if near else ""
+            folded = {name.casefold(): name for name in names[:MOST_COMPARED]}
+            near = difflib.get_close_matches(missing[0].casefold(), folded, n=1)
+            hint = f"; it has {listed([folded[near[0]]])}" if near else ""
             plural = "" if len(missing) == 1 else "s"
             raise DataFileError(f"has no column{plural} {listed(missing)}, as in {self._key}{hint}")
 
