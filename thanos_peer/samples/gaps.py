@@ -86,6 +86,36 @@ class _GatheredPairs:
         return Pairs(self._count, shift, self._products, self._sums, self._counts)
 
 
+class _GatheredFeatures:
+    """What is known of the features one by one, in the making.
+
+    Attributes:
+        present: How many values of each are there, (n,).
+        sums: Their sums, (n,).
+        squares: The sums of their squares, (n,).
+    """
+
+    def __init__(self, columns: int) -> None:
+        self.present, self.sums, self.squares = (np.zeros(columns) for _ in range(3))
+        self._least, self._most = np.full(columns, np.inf), np.full(columns, -np.inf)
+
+    def add(self, chunk: Matrix) -> None:
+        """Take in some rows, (rows, n), NaN where a value is missing."""
+        is_there = ~np.isnan(chunk)
+        there = np.where(is_there, chunk, 0.0)
+        self.present += is_there.sum(axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):  # found at the end
+            self.sums += there.sum(axis=0)
+            self.squares += np.square(there).sum(axis=0)
+        np.minimum(self._least, np.fmin.reduce(chunk, axis=0, initial=np.inf), out=self._least)
+        np.maximum(self._most, np.fmax.reduce(chunk, axis=0, initial=-np.inf), out=self._most)
+
+    @property
+    def constants(self) -> Matrix:
+        """Of each the value that it has wherever it is there, (n,); NaN where it has several, or none."""
+        return np.where(self._least == self._most, self._least, np.nan)
+
+
 @dataclass(frozen=True, eq=False)
 class Incomplete:
     """What samples amount to of which values are missing; once these are filled in, they are `Moments`.
@@ -162,8 +192,7 @@ class GatheredWithGaps:
         self._kept: list[Matrix] = []
         self._count, self._has_gaps, self._has_merged = 0, False, False
         self._complete, self._pairs = Gathered(columns, keeps_rows=keeps_rows), _GatheredPairs(columns)
-        self._present, self._sums, self._squares = (np.zeros(columns) for _ in range(3))
-        self._least, self._most = np.full(columns, np.inf), np.full(columns, -np.inf)
+        self._each = _GatheredFeatures(columns)
         self._digest = digest_of(columns)
 
     def add(self, chunk: Matrix) -> None:
@@ -179,19 +208,8 @@ class GatheredWithGaps:
         for chunk in self._kept:
             gatherer = self._pairs if np.isnan(chunk).any() else self._complete
             gatherer.add(chunk)
-            self._look_at(chunk)
+            self._each.add(chunk)
         self._kept, self._has_merged = [], True
-
-    def _look_at(self, chunk: Matrix) -> None:
-        """What is told of the features one by one."""
-        is_there = ~np.isnan(chunk)
-        self._present += is_there.sum(axis=0)
-        with np.errstate(over="ignore", invalid="ignore"):  # found at the end
-            there = np.where(is_there, chunk, 0.0)
-            self._sums += there.sum(axis=0)
-            self._squares += np.square(there).sum(axis=0)
-        np.minimum(self._least, np.fmin.reduce(chunk, axis=0, initial=np.inf), out=self._least)
-        np.maximum(self._most, np.fmax.reduce(chunk, axis=0, initial=-np.inf), out=self._most)
 
     def moments(self, features: tuple[str, ...] | None) -> Moments | Incomplete:
         """What all chunks amount to: if nothing is missing, as where nothing may be.
@@ -206,21 +224,21 @@ class GatheredWithGaps:
         rows, pairs, complete = None, self._pairs.pairs(), None
         if not self._has_merged:
             rows = np.concatenate(self._kept)
-            self._look_at(rows)
+            self._each.add(rows)
         elif self._complete.count:
             complete = self._complete.moments(features)
-        check_size(self._squares, features)
+        check_size(self._each.squares, features)
         return Incomplete(
             count=self._count,
-            present=self._present,
-            sums=self._sums,
+            present=self._each.present,
+            sums=self._each.sums,
             features=features,
             digest=self._digest.hexdigest(),
             rows=rows,
             keeps_rows=self._keeps_rows,
             complete=complete,
             pairs=pairs,
-            constants=np.where(self._least == self._most, self._least, np.nan),
+            constants=self._each.constants,
         )
 
 

@@ -177,14 +177,15 @@ PlainOptions: TypeAlias = Annotated[dict[str, Any], AfterValidator(check_options
 
 def _check_names(names: list[str]) -> list[str]:
     """Names of columns as they are, or ValueError."""
+    seen: set[str] = set()
     for number, name in enumerate(names):
         if len(name) > LONGEST_NAME or not name.isprintable():
             raise ValueError(
                 f"must be names of at most {LONGEST_NAME} printable characters; entry {number} is none"
             )
-    if len(set(names)) < len(names):
-        twice = next(name for number, name in enumerate(names) if name in names[:number])
-        raise ValueError(f"must name each column once; {twice!a} is there twice")
+        if name in seen:
+            raise ValueError(f"must name each column once; {name!a} is there twice")
+        seen.add(name)
     return names
 
 
