@@ -178,3 +178,10 @@ def test_a_feature_that_is_constant_or_missing_altogether_has_no_spread_at_all()
     assert not found.gram[1:3].any()
     assert not found.gram[:, 1:3].any()
     assert gathered_of(rows).filled(np.array([0.0, 7.0, 0.2, 0.0])).constant_columns() == (1,)
+
+
+def test_few_samples_of_very_many_features_need_no_sums_over_pairs():
+    rows = np.ones((3, 300_000))  # pairs of these would take 720 GB each
+    rows[1, ::2] = np.nan
+    found = moments_of_rows(rows, allows_missing=True)
+    assert found.filled(np.full(300_000, 2.0)).rows[1, :2].tolist() == [2.0, 1.0]

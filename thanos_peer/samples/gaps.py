@@ -60,7 +60,8 @@ class _GatheredPairs:
 
     def __init__(self, columns: int) -> None:
         self._count, self._shift = 0, np.full(columns, np.nan)
-        self._products, self._sums, self._counts = (np.zeros((columns, columns)) for _ in range(3))
+        # Products, sums and counts; there may be no room for them where no row ever comes.
+        self._totals: tuple[Matrix, Matrix, Matrix] | None = None
 
     def add(self, chunk: Matrix) -> None:
         """Take in some rows, (rows, n), NaN where a value is missing."""
@@ -73,17 +74,20 @@ class _GatheredPairs:
                 self._shift[is_new] = np.where(is_there, chunk, 0.0).sum(axis=0)[is_new] / counts[is_new]
             moved = np.where(is_there, chunk - self._shift, 0.0)
             there = is_there.astype(np.float64)
-            self._products += moved.T @ moved
-            self._sums += moved.T @ there
-            self._counts += there.T @ there
+            new = moved.T @ moved, moved.T @ there, there.T @ there
+            if self._totals is None:
+                self._totals = new
+            else:
+                for total, more in zip(self._totals, new, strict=True):
+                    np.add(total, more, out=total)
         self._count += len(chunk)
 
     def pairs(self) -> Pairs | None:
         """All of them; None where there was no row."""
-        if not self._count:
+        if self._totals is None:
             return None
         shift = np.where(np.isnan(self._shift), 0.0, self._shift)
-        return Pairs(self._count, shift, self._products, self._sums, self._counts)
+        return Pairs(self._count, shift, *self._totals)
 
 
 class _GatheredFeatures:
@@ -160,9 +164,10 @@ class Incomplete:
         own_mean, gram = self.pairs.filled(mean)
         if self.complete is not None:
             own_mean, gram = _together(self.complete, self.pairs.count, own_mean, gram)
-        is_constant = (self.present == 0) | (self.constants == np.where(self.present < self.count, mean, np.nan))
-        is_constant |= ~np.isnan(self.constants) & (self.present == self.count)
-        own_mean[is_constant] = np.where(self.present > 0, self.constants, mean)[is_constant]
+        values = np.where(self.present > 0, self.constants, mean)
+        is_constant = ~np.isnan(values) & ((self.present == self.count) | (values == mean))
+        # Not off by a rounding error.
+        own_mean[is_constant] = values[is_constant]
         gram[is_constant, :] = 0.0
         gram[:, is_constant] = 0.0
         check_size(np.diagonal(gram) + self.count * np.square(own_mean), self.features)
