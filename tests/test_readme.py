@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.cli.app import app
-from thanos_peer.launch.cluster import free_ports
+from thanos_peer.launch.ports import free_ports
 
 ROOT = Path(__file__).parent.parent
 PAGES = {

@@ -161,7 +161,7 @@ def _moments_of(
 
 
 def _features_of(first: ArrayLike, names: Sequence[str] | None) -> tuple[str, ...] | None:
-    """What the features are called: as it is said, or else as in the first samples."""
+    """The names of the features: those given, or else those of the first samples."""
     with named("samples[0]" if names is None else "feature_names"):
         found = columns_of(first) if names is None else [str(name) for name in names]
         return None if found is None else check_names(found)

@@ -305,6 +305,8 @@ def test_the_result_says_what_the_network_has_found_and_keeps_every_round_once(t
         assert facts["phases_cut_short"] == simulated["phases_cut_short"] == ["subspace"]
         words = files.log.read_text(encoding="utf-8")
         assert words.count("phase subspace ended at its maximum of 5 rounds, not by its tolerance") == 1
+        assert f"of {2 * N}, which explain {facts['sparse_explained_variance']:.2%} of the variance" in words
+        assert f"ended: max_rounds; results of round 40 in {files.result}\n" in words
         assert facts["messages_sent"] >= simulated["messages_sent"]  # greetings too
         for name, known in ("objective", "objective"), ("explained_variance", "variance_explained"):
             assert facts[name] == pytest.approx(summary[known], rel=1e-9)

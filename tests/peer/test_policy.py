@@ -49,14 +49,14 @@ def listening(topology, agent):
     """A listener at the address of each neighbor; yields how many connections have come there."""
     with contextlib.ExitStack() as stack:
         ports = [int(topology.peers[j].address.rpartition(":")[2]) for j in topology.graph.neighbors[agent]]
-        ears = [stack.enter_context(socket.create_server(("127.0.0.1", port))) for port in ports]
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", port))) for port in ports]
 
         def count():
             found = 0
-            for ear in ears:
-                ear.settimeout(0.2)
+            for listener in listeners:
+                listener.settimeout(0.2)
                 with contextlib.suppress(TimeoutError):
-                    stack.enter_context(ear.accept()[0])
+                    stack.enter_context(listener.accept()[0])
                     found += 1
             return found
 

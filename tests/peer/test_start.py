@@ -27,7 +27,8 @@ from processes import (
 )
 from puppets import puppets_around
 
-from thanos_peer.protocol.wire import VERSION, Bye
+from thanos_peer.protocol.messages import Bye
+from thanos_peer.protocol.wire import VERSION
 from thanos_peer.storage.peer_files import PeerFiles
 
 
@@ -365,7 +366,7 @@ def test_json_logs_are_one_object_per_line(pair, tmp_path):
 
 def test_a_signal_to_a_peer_that_is_done_lets_it_go_with_its_result(tmp_path):
     topology, out = write_topology(tmp_path / "net.toml", "path", 2, max_rounds=40), tmp_path / "run"
-    processes = [start_peer(topology, agent, out, "--farewell", 1000) for agent in (0, 1)]
+    processes = [start_peer(topology, agent, out, "--leave-after", 1000) for agent in (0, 1)]
     with ended_afterwards(*processes):
         wait_until(lambda: "listening" in said(out, 1), "it listens")
         facts = PeerFiles(out, topology, 0).facts

@@ -15,10 +15,11 @@ from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.epochs import LOSS_FORGOTTEN
 from thanos_peer.protocol.hearing import Arrived
 from thanos_peer.protocol.honest import BLOCK_RULES, BYE_RULES, EPOCHS_AHEAD, HELLO_RULES, TalkView, check
+from thanos_peer.protocol.messages import DONE, DONE_BUT, LARGEST_ROUND, NEVER, SPENT, Bye, Hello
 from thanos_peer.protocol.outputs import Finished, Log, Send
 from thanos_peer.protocol.session import Session
 from thanos_peer.protocol.stages import Stage
-from thanos_peer.protocol.wire import DONE, DONE_BUT, LARGEST_ROUND, NEVER, SPENT, Bye, Codec, Hello
+from thanos_peer.protocol.wire import Codec
 
 ME, DIAMETER = 1, 3  # of a path of four peers
 
@@ -202,7 +203,7 @@ def test_a_neighbor_that_begins_anew_is_told_that_its_state_is_lost():
 def test_blocks_of_a_birth_that_a_neighbor_has_not_answered_with_are_not_heard():
     talk = Talk(0, **RESTLESS)
     assert not talk.tell(2, talk.others[2].block._replace(birth="of another life"))
-    assert talk.agent.is_missing(2)
+    assert talk.agent.exchange.is_missing(2)
     assert talk.go_on() == [0, 2]
     assert talk.agent.k == 1
 
@@ -221,7 +222,7 @@ def in_epoch_1(rounds=AT):
 def test_two_births_of_one_later_epoch_are_told_apart():
     talk = in_epoch_1()
     assert not talk.tell(2, talk.others[2].block)
-    assert talk.agent.is_missing(2)
+    assert talk.agent.exchange.is_missing(2)
     for j in talk.agent.neighbors:
         talk.tell(j, talk.hello(j))
     talk.go_on()

@@ -20,9 +20,10 @@ from schedules.faults import Fault, FaultyWorld
 from schedules.world import Node, Process, WrongError
 
 from thanos_peer.errors import EndMismatchError, HandshakeError, RemoteProtocolError, RunOverError, StateLostError
+from thanos_peer.protocol.messages import BLOCK, BYE, DONE, DONE_BUT, HELLO, KINDS, LARGEST_ROUND, SPENT, Bye
 from thanos_peer.protocol.stages import Stage
 from thanos_peer.protocol.waiting import NOTICE_FIRST
-from thanos_peer.protocol.wire import BLOCK, BYE, DONE, DONE_BUT, HELLO, KINDS, LARGEST_ROUND, SPENT, Bye, run_of
+from thanos_peer.protocol.wire import run_of
 
 HEADER = ("version", "kind", "run", "sender", "round")
 NAMES = {number: kind.name for number, kind in KINDS.items()}

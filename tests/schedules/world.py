@@ -30,6 +30,7 @@ from thanos_peer.protocol.codecs import Codecs
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.handshake import Terms
 from thanos_peer.protocol.hearing import Arrived
+from thanos_peer.protocol.messages import DONE, SPENT, Bye
 from thanos_peer.protocol.neighbor import LinkEvent
 from thanos_peer.protocol.outputs import (
     AdvanceSoon,
@@ -45,7 +46,7 @@ from thanos_peer.protocol.outputs import (
 )
 from thanos_peer.protocol.session import Session
 from thanos_peer.protocol.stages import Stage
-from thanos_peer.protocol.wire import DONE, SPENT, Bye, Codec
+from thanos_peer.protocol.wire import Codec
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import Topology
 
@@ -55,7 +56,7 @@ CONNECTS = 0.05
 APART = 20.0
 # Seconds by which some messages are late and overtaken by others, at the most.
 LATE = 3.0
-# Seconds until a connection that nothing comes through is given up: `SILENCE_MS` of links.py.
+# Seconds until a connection that nothing comes through is given up: `SILENCE_MS` of outbox.py.
 SILENCE = 4.0
 # Seconds in which a peer that is finished tries to reach its neighbors: `PATIENCE` of notify.py.
 NOTIFIES = 5.0

@@ -27,9 +27,9 @@ from thanos_peer.algorithm.fixed_point import EXACT
 from thanos_peer.block import NOTHING, WORD, Block, StopWord
 from thanos_peer.block import PAIR as PAIR_OF_MATRICES
 from thanos_peer.errors import CheckpointError, StateInUseError
-from thanos_peer.launch.cluster import free_ports
+from thanos_peer.launch.ports import free_ports
 from thanos_peer.phases import Found, PhaseEnd, WrongStateError
-from thanos_peer.protocol.wire import Bye
+from thanos_peer.protocol.messages import Bye
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage import checkpoint
 from thanos_peer.storage.checkpoint import CheckpointStore

@@ -35,7 +35,7 @@ class Outlook(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """How many rounds to reckon with, and in words what they are made of."""
+    """How many rounds to expect, and in words what they are made of."""
 
     rounds: int
     words: str
@@ -112,5 +112,5 @@ class Traits(Protocol):
 
     @classmethod
     def expected(cls, outlook: Outlook) -> Expected | None:  # noqa: ARG003
-        """How many rounds to reckon with; None where nothing is known before but the maximum."""
+        """How many rounds to expect; None where only the maximum is known before."""
         return None

@@ -20,12 +20,13 @@ from thanos_peer.cli.keys import keys_group
 from thanos_peer.cli.kubernetes import kubernetes_command
 from thanos_peer.cli.report import report_command
 from thanos_peer.cli.reproduce import reproduce_command
-from thanos_peer.cli.run import run_command, verify_command
+from thanos_peer.cli.run import run_command
 from thanos_peer.cli.simulate import simulate_command
 from thanos_peer.cli.start import start_command
 from thanos_peer.cli.status import status_command
 from thanos_peer.cli.topology import topology_group
 from thanos_peer.cli.transform import transform_command
+from thanos_peer.cli.verify import verify_command
 from thanos_peer.errors import ThanosPeerError
 
 EXIT_FILE = 3

@@ -7,14 +7,15 @@ from pathlib import Path
 import click
 
 from thanos_peer.cli.paths import PATH
-from thanos_peer.cli.run import compare_bits, finished_in_one_process
 from thanos_peer.cli.simulate import default_directory
 from thanos_peer.cli.start import ALLOW_CODE
+from thanos_peer.cli.verify import compare_bits, finished_in_one_process
 from thanos_peer.errors import ConfigError
 from thanos_peer.launch.chaos import Chaos
 from thanos_peer.launch.claims import check_claims
-from thanos_peer.launch.cluster import Cluster, free_ports, prepare_peers
+from thanos_peer.launch.cluster import Cluster, prepare_peers
 from thanos_peer.launch.faults import KINDS, Fault, draw_faults, kinds_for, latest_round
+from thanos_peer.launch.ports import free_ports
 from thanos_peer.launch.proxy import Proxies
 from thanos_peer.problem import build
 from thanos_peer.simulate import AgentNetwork

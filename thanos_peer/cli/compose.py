@@ -21,7 +21,7 @@ from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
 from thanos_peer.cli.start import LET_PEERS_RUN
 from thanos_peer.cli.words import Word
-from thanos_peer.deploy.compose import Choices, compose_file, environment_file, service_of, stack_file
+from thanos_peer.deploy.compose import compose_file, environment_file, stack_file
 from thanos_peer.deploy.containers import (
     IMAGE,
     IMAGE_USER,
@@ -32,6 +32,7 @@ from thanos_peer.deploy.containers import (
     secrets_of,
 )
 from thanos_peer.deploy.enclosures import enclosures_of
+from thanos_peer.deploy.services import Choices, service_of
 from thanos_peer.errors import ConfigError
 from thanos_peer.json_files import DamagedJSONError, read_json
 from thanos_peer.topology import Topology, load

@@ -136,10 +136,10 @@ LET_PEERS_RUN = click.option(
     "--give-up-after",
     type=FiniteFloat(min=0, min_open=True),
     metavar="SECONDS",
-    help="End with code 6 when a neighbor is missing for so long.  [default: wait for ever, and say so]",
+    help="End with code 6 when a neighbor is missing for so long.  [default: wait without end, and say so]",
 )
 @click.option(
-    "--farewell",
+    "--leave-after",
     "leave_after",
     type=FiniteFloat(min=0),
     metavar="SECONDS",

@@ -1,11 +1,8 @@
 """All peers of a topology as processes on this machine."""
 
-import contextlib
 import os
-import random
 import shlex
 import signal
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from thanos_peer.block import AgentId, Matrix
-from thanos_peer.errors import ConfigError, PeerFailedError
+from thanos_peer.errors import PeerFailedError
 from thanos_peer.launch.fork_server import ForkServer, PeerProcess
 from thanos_peer.peer.status import ask, local_address
 from thanos_peer.storage.peer_files import PeerFiles
@@ -30,63 +27,16 @@ from thanos_peer.transport.keys import (
     secret_file,
     write_secrets,
 )
-from thanos_peer.transport.links import check_can_listen
 
 # Lines of a failed peer's log that are shown to the user.
 LAST_LINES = 5
-AT_ONCE = 0.2  # seconds
-FREE_PORTS = "--free-ports"
-# Ports that peers may get: below those that most systems give to outgoing connections.
-PORTS = range(10_000, 32_768)
+# Seconds that a peer gets to answer.
+AT_ONCE = 0.2
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without what is said there of a single peer: all that holds for these is in their commands."""
+    """Our environment without the options of a single peer: peers have theirs in their commands."""
     return {name: value for name, value in os.environ.items() if not name.startswith("THANOS_PEER_")}
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine that are free now, and kept for some time from other processes that look for one.
-
-    They are none of those that systems give to outgoing connections: one of these could take a port before its
-    peer listens there.
-    """
-    ports: list[int] = []
-    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            ports.append(port)
-            _keep(probe)
-        if len(ports) == count:
-            return ports
-    raise ConfigError(f"{count} free ports are needed, but there are {len(ports)} from {PORTS[0]} to {PORTS[-1]}")
-
-
-def _keep(port: socket.socket) -> None:
-    """Have the system remember a connection to this port: then only who asks for it, as ZeroMQ does, gets it.
-
-    So it is for a minute or so (TIME_WAIT) after a connection that was ended first at this end.
-    """
-    # Only now: before it was bound, it could have got a port that is kept for another.
-    port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    port.listen(1)
-    with socket.create_connection(port.getsockname(), timeout=1.0) as there:
-        port.accept()[0].close()
-        there.recv(1)
-
-
-def check_addresses(topology: Topology) -> None:
-    """See that every peer of a topology could listen here, at the address that is in the file.
-
-    Raises:
-        ConfigError: One could not.
-    """
-    for i, peer in enumerate(topology.peers):
-        try:
-            check_can_listen(peer.bind or peer.address)
-        except ConfigError as error:
-            way_out = "" if FREE_PORTS in str(error) else f"; {FREE_PORTS} gives every peer a port of this machine"
-            raise ConfigError(f"peer {i} {error}{way_out}") from error
 
 
 def prepare_peers(
@@ -133,7 +83,7 @@ class ClusterSnapshot:
 
 
 class Cluster:
-    """The processes of one run; leaving the context ends whatever still runs.
+    """The processes of one run; leaving the context ends all that still run.
 
     Args:
         topology: What runs.
@@ -254,12 +204,12 @@ class Cluster:
             yield ClusterSnapshot(k, X, eta, None if np.isnan(divisor) else divisor)
 
     def phase(self) -> tuple[str, int] | None:
-        """Which phase peer 0 is in, and the round of it, by its own word; None if it does not answer at once."""
+        """Which phase peer 0 is in, and the round of it, as it answers; None if it does not answer at once."""
         (answer,) = ask([local_address(self._topology, 0)], timeout=AT_ONCE)
         return None if isinstance(answer, str) else (answer.phase, answer.phase_round)
 
-    def whereabouts(self) -> dict[AgentId, tuple[str, int, int] | None]:
-        """Phase, epoch and round of each peer that still runs, by its own word; None where one does not answer."""
+    def places(self) -> dict[AgentId, tuple[str, int, int] | None]:
+        """Phase, epoch and round of each peer that still runs, as it answers; None where one does not answer."""
         running = self.running
         answers = ask([local_address(self._topology, i) for i in running], timeout=AT_ONCE)
         return {

@@ -93,5 +93,30 @@ def facts_of_loadings(X: Matrix, sparse: Matrix, findings: Findings) -> dict[str
     }
 
 
+def words_on_loadings(sparse: Matrix, findings: Findings) -> str:
+    """What stands out of loadings with exact zeros: how many are left, and what they explain."""
+    by_component, share = np.count_nonzero(sparse, axis=0), findings.sparse_explained_variance
+    nonzeros, singles = int(by_component.sum()), int((by_component == 1).sum())
+    explained = "" if share is None else f", which explain {share:.2%} of the variance"
+    on_mu = words_on_mu(nonzeros, singles, *sparse.shape)
+    return f"non-zero loadings: {nonzeros} of {sparse.size}{explained}{on_mu}"
+
+
+def words_on_mu(nonzeros: int, singles: int, n: int, p: int) -> str:
+    """What the zeros of (n, p) loadings say of the weight of the regularizer; nothing where it looks right.
+
+    Args:
+        nonzeros: How many loadings are left.
+        singles: How many components have a single one.
+        n: Features.
+        p: Components.
+    """
+    if not nonzeros:
+        return ": mu is too large for this sigma"
+    if not singles or n == 1:
+        return ""
+    return f"; {singles} of {p} components with a single feature: mu may be too large"
+
+
 def _number(found: Matrix | None) -> float | None:
     return None if found is None else float(found)

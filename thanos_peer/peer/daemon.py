@@ -1,14 +1,10 @@
 """`thanos-peer start` from the inside: one peer, its signals, its files, its end."""
 
-import asyncio
 import contextlib
-import importlib.util
 import logging
-import os
 import secrets
-import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,14 +23,15 @@ from thanos_peer.peer.notify import notify_neighbors
 from thanos_peer.peer.peer import Peer
 from thanos_peer.peer.result import OutcomeWriter
 from thanos_peer.peer.scheduling import prefer_long_turns
+from thanos_peer.peer.serving import run_loop, serve
 from thanos_peer.peer.signals import Signals
-from thanos_peer.peer.status import StatusServer, local_address
+from thanos_peer.peer.status import local_address
 from thanos_peer.phases import WrongStateError
 from thanos_peer.preparation import outline
 from thanos_peer.problem import share_of
 from thanos_peer.protocol.conversation import Options
+from thanos_peer.protocol.messages import DONE, LONGEST_BIRTH, SPENT, Bye
 from thanos_peer.protocol.waiting import Patience
-from thanos_peer.protocol.wire import DONE, LONGEST_BIRTH, SPENT, Bye
 from thanos_peer.samples import features_digest
 from thanos_peer.storage.checkpoint import CheckpointStore, checkpoints_in, latest_epoch_in
 from thanos_peer.storage.peer_files import PeerFiles
@@ -203,7 +200,7 @@ class _Life:
 
     def _notify_neighbors(self, bye: Bye, epoch: int) -> None:
         bind = str(self.options.bind)
-        _run_loop(notify_neighbors(self.topology, self.agent, bind, self.credentials, bye, epoch), self.signals)
+        run_loop(notify_neighbors(self.topology, self.agent, bind, self.credentials, bye, epoch), self.signals)
 
     def _prepare(
         self, memory: Memory | None, stack: contextlib.ExitStack, *, has_result: bool
@@ -269,14 +266,14 @@ class _Life:
         write = OutcomeWriter(self.topology, peer, files, features, policy=agreed, is_alone=is_alone).write
         first = agent.k
         try:
-            _run_loop(
-                _serve(
-                    self.topology,
+            run_loop(
+                serve(
                     peer,
-                    self.options,
                     signals,
-                    lambda: write(_ending_of(self.topology, agent)),
-                    files.withdraw,
+                    status_at=(local_address(self.topology, self.agent), self.options.status),
+                    ends_with_stdin=self.options.ends_with_stdin,
+                    on_done=lambda: write(_ending_of(self.topology, agent)),
+                    on_anew=files.withdraw,
                 ),
                 signals,
             )
@@ -316,54 +313,3 @@ def _ending_of(topology: Topology, agent: Agent) -> str:
 
 def _ignore(agent: Agent) -> None:
     """Keep nothing of a round."""
-
-
-async def _serve(
-    topology: Topology,
-    peer: Peer,
-    options: PeerOptions,
-    signals: Signals,
-    on_done: Callable[[], None],
-    on_anew: Callable[[], None],
-) -> None:
-    """Run a peer with its status and its signals."""
-    loop = asyncio.get_running_loop()
-    signals.listen(lambda number: _pass_on(loop, peer, number))
-    if options.ends_with_stdin:
-        loop.add_reader(sys.stdin.fileno(), _on_stdin, peer, signals)
-    status = StatusServer(local_address(topology, peer.agent.id), options.status, peer.status)
-    try:
-        await peer.run(on_done, on_anew)
-    finally:
-        status.close()
-
-
-def _pass_on(loop: asyncio.AbstractEventLoop, peer: Peer, number: int) -> None:
-    """Have a peer end after the round; it may be in the middle of anything now."""
-    name = signal.Signals(number).name
-    loop.call_soon_threadsafe(log.info, "%s: finishing the round", name)
-    loop.call_soon_threadsafe(peer.stop, name)
-
-
-def _on_stdin(peer: Peer, signals: Signals) -> None:
-    if not os.read(sys.stdin.fileno(), 1024):
-        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-        signals.note(signal.SIGTERM)
-        peer.stop("its launcher is gone")
-
-
-def _run_loop(main: Coroutine[None, None, None], signals: Signals) -> None:
-    factory = None
-    if importlib.util.find_spec("uvloop") is not None:
-        import uvloop  # noqa: PLC0415 - an extra
-
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(_decided_at_its_end(main, signals))
-
-
-async def _decided_at_its_end(main: Coroutine[None, None, None], signals: Signals) -> None:
-    try:
-        await main
-    finally:
-        signals.only_note()

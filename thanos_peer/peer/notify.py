@@ -6,7 +6,8 @@ import time
 
 from thanos_peer.block import AgentId
 from thanos_peer.errors import ConfigError
-from thanos_peer.protocol.wire import Bye, Codec
+from thanos_peer.protocol.messages import Bye
+from thanos_peer.protocol.wire import Codec
 from thanos_peer.topology import Topology
 from thanos_peer.transport.keys import Credentials
 from thanos_peer.transport.links import Links

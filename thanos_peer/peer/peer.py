@@ -81,7 +81,7 @@ class Peer:
         """Run to the end: the last round, a request to stop, or an error.
 
         Args:
-            on_done: Called when the last round is reached, before it is said to the neighbors.
+            on_done: Called when the last round is reached, before the neighbors are notified.
             on_anew: Called if after that the network begins a new epoch, and this peer with it.
 
         Raises:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from thanos_peer.errors import CheckpointError
-from thanos_peer.loadings.findings import findings_of
+from thanos_peer.loadings.findings import findings_of, words_on_loadings
 from thanos_peer.peer.peer import Peer
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import Topology
@@ -80,7 +80,8 @@ class OutcomeWriter:
             )
         if agent.is_done:
             log.info("%s", agent.convergence.words)
-        log.info("%s, results of round %d in %s", ending.partition(":")[0], answer.k, files.result)
+            log.info("%s", words_on_loadings(answer.sparse, findings))
+        log.info("ended: %s; results of round %d in %s", ending.partition(":")[0], answer.k, files.result)
 
     def _has_better(self) -> bool:
         """Whether a finished result is there, and this peer has not come as far again."""

@@ -1,4 +1,4 @@
-"""Who is who: what peers say of themselves in a Hello, what has to agree, and whether an id is used twice.
+"""The handshake: what peers say of themselves in a Hello, what has to agree, and whether an id is used twice.
 
 A neighbor is sent blocks only once its Hello has arrived and agrees with ours in topology digest, shape, precision
 and names of features. A peer says Hello to its own address too: if that does not come back, another process
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from thanos_peer.block import AgentId
 from thanos_peer.errors import RemoteProtocolError
+from thanos_peer.protocol.messages import LONGEST_BIRTH, NEVER, Hello
 from thanos_peer.protocol.neighbor import Link, Neighbor
-from thanos_peer.protocol.wire import LONGEST_BIRTH, NEVER, Hello
 
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from thanos_peer.block import AgentId, Block, StopWord
 from thanos_peer.errors import RemoteProtocolError
-from thanos_peer.protocol.wire import DONE, NEVER, SPENT, Bye, Hello
+from thanos_peer.protocol.messages import DONE, NEVER, SPENT, Bye, Hello
 
 # Epochs: a peer believes one neighbor that names an epoch so far ahead, as it may have been away for any number of
 # them. So a liar needs 2^21 lies, two seconds apart, to use up all epochs that a message can name.

@@ -6,8 +6,8 @@ from enum import Enum
 from thanos_peer.block import AgentId
 from thanos_peer.errors import RunOverError
 from thanos_peer.protocol.conduct import Conduct
+from thanos_peer.protocol.messages import Bye, Hello
 from thanos_peer.protocol.traffic import EdgeCounters
-from thanos_peer.protocol.wire import Bye, Hello
 
 
 class LinkEvent(Enum):

@@ -119,7 +119,7 @@ def _check_header(header: Header, wanted: Wanted) -> None:
 
 @contextlib.contextmanager
 def _plain(kind: str) -> Iterator[None]:
-    """Whatever numpy and zipfile say of a damaged file, in our words."""
+    """Errors of numpy and zipfile about a damaged file, in our words."""
     try:
         yield
     except (

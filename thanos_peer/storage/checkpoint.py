@@ -3,7 +3,7 @@
 A checkpoint is one file, ID-ROUND.ckpt, or ID-eEPOCH-ROUND.ckpt once the tracking has been started again, sealed
 by a checksum (`state_files.py`). Its body is a msgpack map: the digest of the topology, the agent, the digest of
 the samples, the fields of `Memory` by name (`checkpoint_fields.py`), and the names of files that hold all but its
-latest blocks (`said.py`).
+latest blocks (`block_files.py`).
 
 Invariants:
 1. A file gets its name only when it is whole: written under another name, flushed to the disk (unless only a
@@ -12,13 +12,12 @@ Invariants:
    damaged and the run still goes on with the same bits. Those of earlier epochs are never gone on from. If blocks
    are lost that both need, the run goes on without them: only a neighbor that starts again from a round before
    would miss them, and finds that its state is lost.
-3. Whatever is read is checked against the SHA-256, and then field by field against what this peer of this
-   topology can have written (`checkpoint_fields.py`), before it is used; against the samples and the state of its
+3. All that is read is checked against the SHA-256, and then field by field against what this peer of this
+   topology can have written (`checkpoint_rules.py`), before it is used; against the samples and the state of its
    phase once these are there (`tie_to`, `damaged`).
 """
 
 import contextlib
-import fcntl
 import logging
 import os
 from collections.abc import Iterable
@@ -30,28 +29,30 @@ import msgpack
 
 from thanos_peer.agent import Memory
 from thanos_peer.block import AgentId
-from thanos_peer.durable import make_directory, open_private, whole_file
-from thanos_peer.errors import CheckpointError, StateInUseError
+from thanos_peer.durable import make_directory, whole_file
+from thanos_peer.errors import CheckpointError
+from thanos_peer.storage.block_files import BlockFiles, Part, parts_from
 from thanos_peer.storage.checkpoint_fields import (
     VERSION,
     MalformedError,
     UnknownFormatError,
     agent_memory,
     by_name,
-    check_memory,
     fields_of,
 )
-from thanos_peer.storage.said import Part, SaidFiles, parts_from
+from thanos_peer.storage.checkpoint_rules import check_memory
 from thanos_peer.storage.state_files import (
     FRESH,
     DamagedError,
     Sealed,
+    cannot_save,
     epoch_of,
     files_in,
     path_of,
     read_sealed,
     round_of,
 )
+from thanos_peer.storage.state_lock import lock_state
 from thanos_peer.topology import Topology
 
 log = logging.getLogger("thanos_peer")
@@ -99,38 +100,9 @@ class CheckpointStore:
         self._samples = ""
         # The checkpoint that was gone on from, and the digest of its samples.
         self._loaded: tuple[Path, str] | None = None
-        self._lock = self._open_lock()
-        self._said = SaidFiles(directory, agent, is_flushed=is_flushed)
+        self._lock = lock_state(directory, agent, is_flushed=is_flushed)
+        self._blocks = BlockFiles(directory, agent, is_flushed=is_flushed)
         self._remove_unfinished()
-
-    def _open_lock(self) -> int:
-        """The descriptor of the file that keeps other processes of the same peer out."""
-        lock = self.directory / f"{self._stem}.lock"
-        try:
-            make_directory(self.directory, is_flushed=self._is_flushed, is_private=True)
-            descriptor = open_private(lock, os.O_RDONLY | os.O_CREAT)
-        except OSError as error:
-            where = f"{lock.name}: " if str(error.filename) == str(lock) else ""
-            raise CheckpointError(
-                f"cannot keep the state in {self.directory}: {where}{error.strerror}; give a directory that this "
-                "user can write to with --state"
-            ) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            pid = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(descriptor)
-            if not isinstance(error, BlockingIOError):
-                raise _cannot_save(lock, error) from error
-            raise StateInUseError(
-                f"peer {self._agent} runs already with the state in {self.directory} (process {pid}); "
-                "stop it first, or give this one another directory with --state"
-            ) from error
-        # The process id is for error messages only. What is kept open cannot be written to, so that a file system
-        # may become read-only.
-        with contextlib.suppress(OSError), os.fdopen(open_private(lock, os.O_WRONLY | os.O_TRUNC), "wb") as file:
-            file.write(f"{os.getpid()}\n".encode("ascii"))
-        return descriptor
 
     def _remove_unfinished(self) -> None:
         """Remove what a kill in the middle of saving leaves."""
@@ -191,7 +163,7 @@ class CheckpointStore:
             log.warning(text, memory.k, memory.k - len(memory.said))
         _set_aside(files[number + 1 :])
         self._loaded = found.path, found.samples
-        self._said.note(found.path, found.parts)
+        self._blocks.note(found.path, found.parts)
         return replace(memory, fallback=round_of(files[number - 1])) if number else memory
 
     def _of_the_latest_epoch(self) -> list[Path]:
@@ -233,16 +205,16 @@ class CheckpointStore:
         path = path_of(self.directory, self._agent, memory.epoch, memory.k, _ENDING)
         try:
             make_directory(self.directory, is_flushed=self._is_flushed, is_private=True)
-            parts, said = self._said.put(memory)
+            parts, said = self._blocks.put(memory)
             with whole_file(path, is_flushed=self._is_flushed, is_private=True) as file:
                 file.write(self._encode(replace(memory, said=said), parts))
-            self._said.note(path, parts)
+            self._blocks.note(path, parts)
             of_this_epoch = [each for each in self.files() if epoch_of(each) == memory.epoch]
             for old in of_this_epoch[:-KEPT]:
                 old.unlink(missing_ok=True)
-            self._said.sweep(of_this_epoch[-KEPT:])
+            self._blocks.sweep(of_this_epoch[-KEPT:])
         except OSError as error:
-            raise _cannot_save(path, error) from error
+            raise cannot_save(path, error) from error
 
     def clear(self) -> None:
         """Remove all checkpoints of this peer."""
@@ -255,7 +227,7 @@ class CheckpointStore:
                 if epoch is None or epoch_of(path) < epoch:
                     path.unlink(missing_ok=True)
             # What checkpoints need goes after them.
-            self._said.forget_epochs_before(epoch)
+            self._blocks.forget_epochs_before(epoch)
 
     # ------------------------------------------------------------------ the format
 
@@ -286,7 +258,7 @@ class CheckpointStore:
         parts, memory = parts_from(named.pop("parts", ())), agent_memory(named)
         if (memory.epoch, memory.k) != (epoch_of(path), round_of(path)):
             raise MalformedError(f"it is of round {memory.k} of epoch {memory.epoch}, and its name says another")
-        intact = self._said.read(memory.epoch, parts)
+        intact = self._blocks.read(memory.epoch, parts)
         memory = replace(memory, said=intact.blocks + memory.said)
         check_memory(memory, self._topology, self._agent)
         return _Read(path, memory, samples, intact.parts, intact.trouble)
@@ -313,10 +285,3 @@ def latest_epoch_in(directory: Path, agent: AgentId) -> int:
         if found := checkpoints_in(directory, agent):
             return epoch_of(found[-1])
     return 0
-
-
-def _cannot_save(path: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(
-        f"cannot save the state to {path}: {error.strerror or error}; nothing is lost: mend it and start this "
-        "peer again with the same command, the others wait"
-    )

@@ -41,7 +41,7 @@ def anchored(topology: Topology) -> tomlkit.TOMLDocument:
 def rewritten(topology: Topology, file: Path, change: Callable[[tomlkit.TOMLDocument], None]) -> Topology:
     """The same topology in a file of its own, or changed where it is; comments and all the rest stay.
 
-    The new text is checked before it takes the place of whatever is there.
+    The new text is checked before it takes the place of the old one.
 
     Args:
         topology: As it was read.

@@ -222,7 +222,7 @@ def _data_mistakes(
     may_lack_data: bool,
     reads_data: bool,
 ) -> Iterator[Mistake]:
-    """Checks of the data of some agents, and of what is said of data at all."""
+    """Checks of the data of some agents, and of what the file says of data at all."""
     problem, peers = parts.section("problem"), parts.peers()
     needed = () if may_lack_data else [agent for agent in agents if agent not in own_data]
     yield from checks.data_mistakes(problem, peers, needed)

@@ -37,7 +37,7 @@ def _by_preset(algorithm: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(method: str) -> dict[str, Any]:
-    """What a method is told where nothing else is said: what it would leave open."""
+    """The settings of a method that the file leaves open."""
     return deepcopy(dict(traits_of(method).first_settings))
 
 
