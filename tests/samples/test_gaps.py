@@ -8,7 +8,7 @@ from samples.conftest import NEEDS_PARQUET
 from samples.tables import names_for, write_table
 
 from thanos_peer.errors import DataFileError
-from thanos_peer.samples import Incomplete, moments_of_rows, read_moments, read_rows, table
+from thanos_peer.samples import Columns, Incomplete, delimited, moments_of_rows, read_moments, read_rows, table
 from thanos_peer.samples.gaps import GatheredWithGaps
 from thanos_peer.samples.moments import Gathered, Moments
 
@@ -120,6 +120,41 @@ def test_what_is_not_a_number_is_always_the_same_one_in_the_digest():
     other[np.isnan(rows)] = np.frombuffer(b"\x01\x00\x00\x00\x00\x00\xf8\xff", "<f8")[0]
     assert rows.tobytes() != other.tobytes()
     assert moments_of_rows(rows, allows_missing=True).digest == moments_of_rows(other, allows_missing=True).digest
+
+
+@given(text=st.text(st.sampled_from("0123456789.eE+-_ naifxdNul?/\u0661"), max_size=6))
+def test_a_field_is_a_number_or_missing_quickly_just_when_it_is_so_slowly(tmp_path_factory, text):
+    path = tmp_path_factory.getbasetemp() / "field.csv"
+    path.write_text(f"id,a,b\nx,1,2\ny,{text},3\nz,4,\n")
+    try:
+        quick = read_rows(path, columns=Columns(features=("a",)), allows_missing=True)[1, 0]
+    except DataFileError:
+        quick = None
+    try:
+        slow = delimited._number(text.strip(), "", allows_missing=True)  # noqa: SLF001
+    except DataFileError:
+        slow = None
+    assert str(quick) == str(slow)
+
+
+@given(
+    text=st.text(st.sampled_from('12,;|\t\n\r"ea.-+ \x00\x1f\u2028'), max_size=40) | st.binary(max_size=40),
+    columns=st.sampled_from([Columns(), Columns(features=("a",)), Columns(exclude=("e",))]),
+)
+def test_any_text_is_a_table_with_gaps_or_a_data_file_error(tmp_path_factory, text, columns):
+    path = tmp_path_factory.getbasetemp() / "any.csv"
+    path.write_bytes(b"a,e\n" + (text if isinstance(text, bytes) else text.encode()))
+    try:
+        assert not np.isinf(read_rows(path, columns=columns, allows_missing=True)).any()
+    except DataFileError as error:
+        assert str(error)  # noqa: PT017
+
+
+def test_text_is_taken_apart_a_part_at_a_time_to_the_same_numbers(tmp_path, monkeypatch):
+    rows = with_gaps(53, 4)
+    path = write_table(tmp_path / "x.csv", rows, features=names_for(4))
+    monkeypatch.setattr(delimited, "FIELDS_AT_ONCE", 13)
+    assert read_rows(path, allows_missing=True).tobytes() == np.where(np.isnan(rows), np.nan, rows).tobytes()
 
 
 WORDS = ["", "NA", "n/a", "nan", "NaN", "null", "None", "?", '""']

@@ -28,6 +28,8 @@ LONGEST_FIRST_LINE = 64 * 2**20  # characters: names
 LONGEST_LINE, LONGEST_PER_FIELD = 4096, 64
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+# A field is a text of its own where fields may be quoted or missing: so many at once, about.
+FIELDS_AT_ONCE = 2**16
 UNIT_SEPARATOR = "\x1f"
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
@@ -184,8 +186,10 @@ def _parse(lines: list[str], first_line: int, layout: _Layout) -> Matrix:
         if samples.shape == (len(lines), layout.picked.count) and np.isfinite(samples).all():
             return samples
     if layout.picked.places is not None or layout.allows_missing:
+        step = max(1, FIELDS_AT_ONCE // layout.columns)
         with contextlib.suppress(ValueError, csv.Error):
-            return _with_gaps(lines, layout)
+            parts = (lines[start : start + step] for start in range(0, len(lines), step))
+            return np.concatenate([_with_gaps(part, layout) for part in parts])
     return np.array([_numbers(line, number, layout) for number, line in enumerate(lines, start=first_line)])
 
 
