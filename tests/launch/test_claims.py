@@ -85,6 +85,8 @@ def turned(X):
         ({"explained_variance": lambda share: share + 1e-5}, {"explained_variance"}),
         ({"sparse_explained_variance": lambda share: share + 1e-5}, {"sparse_explained_variance"}),
         ({"feasibility": lambda off: off + 1e-3}, {"feasibility"}),
+        ({"nonzeros": lambda counts: [1, *counts[1:]]}, {"nonzeros[0]"}),
+        ({"nonzero_rows": lambda count: count + 1}, {"nonzero_rows"}),
         ({"sparse": turned}, {"residual", "has_converged", "sparse_explained_variance"}),
         ({"sparse": lambda X: 1.01 * X}, {"has_converged"}),
         ({"residual": lambda _: None}, {"has_converged"}),

@@ -50,6 +50,9 @@ NETWORKS = [
     ("ring", 5, "proximal", (None, None), "float64", False),
     ("star", 5, "gram", (None, None), "float64", False),
     *(("path", 3, name, (20, 0.3) if METHODS[name].mixes else (None, None), "float64", True) for name in METHODS),
+    # Masked, with more edges than those of the tree.
+    ("ring", 4, "proximal", (None, None), "float64", True),
+    ("complete", 4, "gram", (None, None), "float64", True),
 ]
 # So many of them, the first ones, are not prepared: each start of an epoch has an X of its own.
 UNPREPARED = 4

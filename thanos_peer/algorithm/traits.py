@@ -48,7 +48,10 @@ class Content(NamedTuple):
     all_learn: str
 
 
-MIXED: Content = Content("its X, and a tracker D that begins as its own gradient", "the common X, in the end")
+MIXED: Content = Content(
+    "its X, which moves by its own gradients, and with most methods a tracker D that begins as its own gradient",
+    "the common X, in the end",
+)
 
 
 class Iterations(NamedTuple):

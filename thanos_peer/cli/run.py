@@ -12,6 +12,7 @@ from thanos_peer.algorithm.reference import Reference
 from thanos_peer.cli.methods import METHOD, warn_of_restarts
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
+from thanos_peer.cli.policy import POLICY, check_all_peers, site_policy
 from thanos_peer.cli.progress import NetworkPace, Progress
 from thanos_peer.cli.simulate import Interrupt, default_directory, solve_now_if_possible
 from thanos_peer.cli.start import ALLOW_CODE, SURVIVE
@@ -50,6 +51,7 @@ class Launch:
     give_up: float | None
     survive: str
     quiet: bool
+    policy: Path | None = None
 
     def reference(self, network: Snapshot) -> Reference | None:
         """X* of the problem as the network has prepared it, if it is wanted."""
@@ -132,6 +134,7 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
         keep_every=launch.every,
         give_up=launch.give_up,
         survive=launch.survive,
+        policy=launch.policy,
     )
     with cluster, Progress("run", outline(topology).most, silent=launch.quiet) as progress:
         interrupt.before_exit = lambda: _say_how_to_go_on(cluster)
@@ -210,6 +213,7 @@ GIVE_UP = click.option(
 @GIVE_UP
 @SURVIVE
 @METHOD
+@POLICY
 @ALLOW_CODE
 @click.option("--quiet", "-q", is_flag=True, help="No progress, only the summary.")
 def run_command(
@@ -222,6 +226,7 @@ def run_command(
     give_up: float | None,
     survive: str,
     method: str | None,
+    policy: Path | None,
     allowed_code: tuple[str, ...],
     quiet: bool,
 ) -> None:
@@ -231,9 +236,12 @@ def run_command(
     later, ends them at once. If a peer fails, the others are stopped, and its exit code and the end of its log are
     reported. No peer outlives this command, even a killed one.
 
-    Links are encrypted: peers without keys in FILE get new ones for this run, in RUN/topology.keys.
+    Links are encrypted: peers without keys in FILE get new ones for this run, in RUN/topology.keys, and sum
+    without masks: all of them are on this machine. Rules of this site hold for every peer, as with `start`: one
+    that asks for masks refuses such a run. `simulate` sends nothing, and looks at no rules.
     """
     topology = load(file, allowed_code=allowed_code, method=method)
+    check_all_peers(topology, site_policy(policy))
     warn_of_restarts(topology)
     if not free_ports:
         check_addresses(topology)
@@ -241,7 +249,7 @@ def run_command(
     earlier = None if beside is None else mean_of_run(beside, instance)
     if reference:
         solve_now_if_possible(instance)
-    launch = Launch(topology, instance, reference, free_ports, every, give_up, survive, quiet)
+    launch = Launch(topology, instance, reference, free_ports, every, give_up, survive, quiet, policy)
     interrupt = Interrupt(out := out or default_directory(topology.name))
     interrupt.listen()
     with RunDirectory(out, topology, engine="network", samples=instance.samples) as directory:

@@ -9,6 +9,7 @@ import click
 from thanos_peer.block import AgentId
 from thanos_peer.cli.methods import METHOD, warn_of_restarts
 from thanos_peer.cli.paths import PATH
+from thanos_peer.cli.policy import POLICY, check_all_peers, site_policy
 from thanos_peer.cli.run import GIVE_UP, Launch, run_network
 from thanos_peer.cli.simulate import Interrupt, default_directory
 from thanos_peer.cli.start import ALLOW_CODE
@@ -33,6 +34,7 @@ DIFFERENT_BITS = 7
 )
 @GIVE_UP
 @METHOD
+@POLICY
 @ALLOW_CODE
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 def verify_command(
@@ -41,19 +43,23 @@ def verify_command(
     results: Path | None,
     give_up: float | None,
     method: str | None,
+    policy: Path | None,
     allowed_code: tuple[str, ...],
     quiet: bool,
 ) -> None:
     """Run topology FILE over the network and in one process, and compare the bits.
 
-    The peers get free ports. Exit code 0 if the results of every peer (X, the sparse X, and D of methods
-    that have one) agree to the last bit and all stopped after the same round, 7 if not. With --results, what other
-    hosts or containers have computed is compared instead: that needs the data files of all peers here, as FILE
-    names them.
+    The peers get free ports; those without keys in FILE get new ones, and sum without masks. Exit code 0 if the
+    results of every peer (X, the sparse X, and D of methods that have one) agree to the last bit and all stopped
+    after the same round, 7 if not. With --results, what other hosts or containers have computed is compared
+    instead: that needs the data files of all peers here, as FILE names them. Rules of this site hold as with
+    `run`; with --results nothing is sent, and they are not looked at.
     """
     if results is not None:
         _check_all_data_is_here(load(file, data_of=()))
     topology = load(file, allowed_code=allowed_code, method=method)
+    if results is None:
+        check_all_peers(topology, site_policy(policy))
     warn_of_restarts(topology)
     instance = build(topology)
     if results is not None:
@@ -62,7 +68,7 @@ def verify_command(
         click.echo(summarize(outcome, instance, row, seconds=outcome.seconds).in_words())
         compare_bits(finished_in_one_process(instance), topology, results)
         return
-    launch = Launch(topology, instance, False, True, 10, give_up, "power", quiet)  # noqa: FBT003
+    launch = Launch(topology, instance, False, True, 10, give_up, "power", quiet, policy)  # noqa: FBT003
     interrupt = Interrupt(out := out or default_directory(topology.name))
     interrupt.listen()
     with RunDirectory(out, topology, engine="network", samples=instance.samples) as directory:

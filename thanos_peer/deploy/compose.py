@@ -6,6 +6,7 @@ topology.toml  the topology with the containers' addresses
 .env           the name of the project, for docker compose
 topology.keys  the secret of each peer, which its container alone gets
 files/         a start in a file, and code that the topology names
+policy.toml    rules of this site, if there are some
 results/       what comes out
 """
 
@@ -15,12 +16,13 @@ from typing import Any
 
 from thanos_peer.block import AgentId
 from thanos_peer.deploy.containers import HEALTH, TOPOLOGY, data_path
-from thanos_peer.deploy.enclosures import DIRECTORY
+from thanos_peer.deploy.enclosures import DIRECTORY, POLICY
 from thanos_peer.deploy.once import outcome_service, prepare_service
 from thanos_peer.deploy.restarts import MOST_RESTARTS, RESTART_WINDOW
 from thanos_peer.deploy.services import DONE, STARTED, Choices, build_of, image_of, literal, service_of, state_of
 from thanos_peer.deploy.yaml import Shared, Taken, to_yaml
 from thanos_peer.topology import Topology
+from thanos_peer.topology.policy_files import HOST_FILE
 
 FILES = f"/network/{DIRECTORY}"
 SECRET = "/run/secrets/key"  # noqa: S105 - where it lies
@@ -56,7 +58,7 @@ def stack_file(topology: Topology, choices: Choices) -> str:
         "services": {service_of(i): _task(topology, i, choices) for i in range(topology.d)},
         "networks": {"mesh": {"driver": "overlay", "internal": True}},
         "volumes": {state_of(i): {} for i in range(topology.d)},
-        "configs": {"topology": {"file": "./topology.toml"}},
+        "configs": {name: {"file": f"./{file}"} for name, file, _ in _configs(choices)},
     }
     if choices.has_secrets:
         document["secrets"] = _secrets(topology)
@@ -147,9 +149,21 @@ def _environment(agent: AgentId, choices: Choices, secret: str) -> dict[str, str
     )
 
 
-def _files(choices: Choices) -> list[str]:
-    """The mount of what goes along with the topology file."""
+def _code(choices: Choices) -> list[str]:
+    """The mount of the start and the code."""
     return [f"./{DIRECTORY}:{FILES}:ro"] if choices.enclosures.files else []
+
+
+def _files(choices: Choices) -> list[str]:
+    """The mounts of what goes along with the topology file."""
+    rules = [f"./{POLICY}:{HOST_FILE}:ro"] if choices.enclosures.policy is not None else []
+    return _code(choices) + rules
+
+
+def _configs(choices: Choices) -> list[tuple[str, str, str]]:
+    """What a swarm hands to all tasks: by name, the file here, and there."""
+    rules = [("policy", POLICY, str(HOST_FILE))] if choices.enclosures.policy is not None else []
+    return [("topology", "topology.toml", TOPOLOGY), *rules]
 
 
 def _service(topology: Topology, agent: AgentId, choices: Choices) -> dict[str, Any]:
@@ -172,8 +186,8 @@ def _task(topology: Topology, agent: AgentId, choices: Choices) -> dict[str, Any
     task = {
         "<<": Taken("peer"),
         "environment": _environment(agent, choices, SECRET),
-        "configs": [{"source": "topology", "target": TOPOLOGY}],
-        "volumes": [*_files(choices), "./results:/results", *_own_mounts(topology, agent)],
+        "configs": [{"source": name, "target": target} for name, _, target in _configs(choices)],
+        "volumes": [*_code(choices), "./results:/results", *_own_mounts(topology, agent)],
     }
     if choices.has_secrets:
         uid, gid = choices.user.split(":")

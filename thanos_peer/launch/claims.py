@@ -7,6 +7,7 @@ Nothing here shares mathematics with what it checks: the numbers follow from the
     overall                     ||A||_F^2/n <= overall^2 <= ||A||_F^2, of the samples centered and scaled
     common                      the mean of all peers' X
     feasibility                 ||X'X - I||_F
+    nonzeros, nonzero_rows      of the sparse X
     objective, explained...     at the orthonormal matrix nearest to the common X, or to the sparse one
     residual                    at least that of the sparse X, in the largest unit that a peer may take
     has_converged               the residual is within the tolerance and not above what the weakest component is
@@ -207,6 +208,9 @@ class PeerClaims:
     def _on_loadings(self) -> Iterator[Claim]:
         X, common = self.result.components_.T, self.result.common_components_
         yield from self._equal("feasibility", self._facts.get("feasibility"), _infeasibility(X))
+        sparse = self.result.sparse_components_.T
+        yield from self._equal("nonzeros", self._facts.get("nonzeros"), (sparse != 0).sum(axis=0))
+        yield from self._equal("nonzero_rows", self._facts.get("nonzero_rows"), (sparse != 0).any(axis=1).sum())
         yield from self._equal("common", None if common is None else common.T, self.common)
 
     def _on_objective(self, data: Data) -> Iterator[Claim]:

@@ -19,6 +19,7 @@ from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.trajectory import TrajectoryReader
 from thanos_peer.topology import Topology
 from thanos_peer.topology.editing import with_ports, with_public_keys
+from thanos_peer.topology.policy_files import VARIABLE
 from thanos_peer.transport.keys import (
     credentials_of,
     make_keys,
@@ -35,8 +36,15 @@ AT_ONCE = 0.2
 
 
 def _environment() -> dict[str, str]:
-    """Our environment without the options of a single peer: peers have theirs in their commands."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("THANOS_PEER_")}
+    """Our environment without the options of a single peer: peers have theirs in their commands.
+
+    Rules of this site hold for all.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("THANOS_PEER_") or name == VARIABLE
+    }
 
 
 def prepare_peers(
@@ -93,9 +101,10 @@ class Cluster:
         give_up: Seconds after which a waiting peer gives up; None never.
         survive: What a peer comes back from, if it is started again: "power", "kill" or "nothing".
         lasts: Whether peers could go on at their addresses when this is over; not so behind proxies.
+        policy: A file with rules of this site that every peer keeps, besides those that each finds itself.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - named, but for the first three
         self,
         topology: Topology,
         out: Path,
@@ -105,9 +114,13 @@ class Cluster:
         give_up: float | None = None,
         survive: str = "power",
         lasts: bool = True,
+        policy: Path | None = None,
     ) -> None:
-        self._topology, self._out, self._keep_every, self._give_up = topology, out, keep_every, give_up
+        self._topology, self._out = topology, out
+        self._options = [] if give_up is None else ["--give-up-after", str(give_up)]
+        self._options += ["--keep-every", str(keep_every)]
         self._secrets, self._survive, self._lasts = secrets, survive, lasts
+        self._rules = [] if policy is None else ["--policy", str(policy)]
         self.files = [PeerFiles(out, topology, i) for i in range(topology.d)]
         self._fork_server: ForkServer
         self._processes: list[PeerProcess] = []
@@ -143,14 +156,13 @@ class Cluster:
 
     def _start(self, i: AgentId, *, is_again: bool = False) -> PeerProcess:
         arguments = ["--id", str(i), "--out", str(self._out)]
-        arguments += ["--topology", str(self._topology.file), "--keep-every", str(self._keep_every)]
+        arguments += ["--topology", str(self._topology.file)]
         arguments += ["--end-with-stdin", "--state", str(self.state), "--survive", self._survive]
         if self._topology.has_keys:
             arguments += ["--secret-key", str(secret_file(self._secrets, i))]
+        arguments += self._rules + self._options
         for allowed in self._topology.allowed_code:
             arguments += ["--allow-code", allowed]
-        if self._give_up is not None:
-            arguments += ["--give-up-after", str(self._give_up)]
         self.files[i].prepare(is_resumed=is_again)
         return self._fork_server.start(arguments, self.files[i].log)
 
@@ -185,6 +197,7 @@ class Cluster:
         words += ["--out", str(self._out), "--state", str(self.state)]
         if self._topology.has_keys and self._secrets != secret_directory(self._topology.file):
             words += ["--secret-key", str(self._secrets / "I.secret")]
+        words += self._rules
         for allowed in self._topology.allowed_code:
             words += ["--allow-code", allowed]
         return shlex.join(words)

@@ -148,7 +148,9 @@ class Peer:
 def terms_of(topology: Topology) -> Terms:
     """What the peers of a topology have to agree on."""
     return Terms(
-        digest=topology.digest,
+        digest=topology.digest_with(masks=topology.masks_sums),
+        digest_otherwise=topology.digest_with(masks=not topology.masks_sums),
+        are_masked=topology.masks_sums,
         n=topology.problem.n,
         p=topology.problem.p,
         dtype=topology.algorithm.exchange,

@@ -71,10 +71,20 @@ class Share:
             before += Start(self.own).phases()
         if preparation is not None and besides is None:
             before.append(self._agreement_phase(preparation))
-        # What a method that mixes from the first round on sends tells more than its later sums.
-        if self._topology.masks_sums and (before or not self._method.mixes):
-            before.insert(0, Masking(agent=self.own.agent, graph=self._topology.graph))
-        return Plan((*before, self._main_phase(), *Verdict(self.own).phases()), len(before))
+        main = self._main_phase()
+        return self._with_masks(Plan((*before, main, *Verdict(self.own).phases()), len(before)))
+
+    def _with_masks(self, plan: Plan) -> Plan:
+        """The same, with the phase that agrees on masks right before the first one that sums, if they are wanted.
+
+        Not before one that mixes: a run that begins with the main phase can go on from any X in a later epoch.
+        """
+        topology, phases = self._topology, plan.phases
+        at = next((number for number, phase in enumerate(phases) if phase.name not in plan.mixing), None)
+        if at is None or not topology.masks_sums:
+            return plan
+        masking = Masking(agent=self.own.agent, graph=topology.graph, run=topology.digest)
+        return Plan((*phases[:at], masking, *phases[at:]), plan.main + (at <= plan.main))
 
     @property
     def finds_start_itself(self) -> bool:

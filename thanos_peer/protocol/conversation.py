@@ -124,6 +124,8 @@ class Conversation:
         return TalkView(
             k=agent.k,
             epoch=self.listening_epoch,
+            own_epoch=agent.epoch,
+            words_ahead=self.neighbors[sender].epoch.words_ahead[0],
             diameter=self.handshake.terms.diameter,
             is_done=agent.is_done,
             may_be_behind=agent.may_be_behind or is_behind,

@@ -140,7 +140,7 @@ class Epochs:
         agent.restart_tracking(epoch, X, self._talk.handshake.birth_in(epoch))
         self._talk.handshake.began = epoch
         for neighbor in self._talk.neighbors.values():
-            neighbor.epoch = EpochRecord()
+            neighbor.epoch = EpochRecord(words_ahead=(0, self._talk.now))
         self._talk.leaving.begin_epoch()
         self._talk.waiting.begin_round(self._talk.now)
         if self._talk.saving is not None:

@@ -33,13 +33,15 @@ class Terms:
     """What all peers of a run have to agree on, and how this one introduces itself.
 
     Attributes:
-        digest: Of the topology.
+        digest: Of the topology, and whether sums are masked.
         n: Rows of X.
         p: Columns.
         dtype: How X and D are sent.
         diameter: Of the graph.
         software: The version of this peer.
         life: When this process started, in milliseconds since 1970: it tells this life from an earlier one.
+        are_masked: Whether sums are masked.
+        digest_otherwise: The digest of a peer that differs in nothing but that.
     """
 
     digest: str
@@ -49,6 +51,8 @@ class Terms:
     diameter: int
     software: str
     life: int
+    are_masked: bool = False
+    digest_otherwise: str = ""
 
 
 def difference_of_digests(ours: str, theirs: str) -> str | None:
@@ -153,6 +157,9 @@ class Handshake:
 
     def _difference(self, hello: Hello) -> str | None:
         terms = self.terms
+        if terms.digest != hello.digest == terms.digest_otherwise:
+            here, there = ("on", "off") if terms.are_masked else ("off", "on")
+            return f"masks: {here} here, {there} there; have both topology files say the same of algorithm.masks"
         for name, mine, theirs in (
             ("shape (n, p)", (terms.n, terms.p), (hello.n, hello.p)),
             ("precision", terms.dtype, hello.dtype),

@@ -138,7 +138,7 @@ class Hearing:
         if difference is not None:
             self._refuse(neighbor.id, difference)
             return
-        neighbor.named_epoch = hello.epoch
+        self._note_epoch(neighbor, hello.epoch)
         is_replaced = self._talk.handshake.is_replaced(neighbor.id, hello)
         if is_replaced and not self._calls_new_life_lost(hello):
             self._warn_of_replacement(neighbor.id)
@@ -158,6 +158,13 @@ class Hearing:
             known.first_round = hello.k if known.first_round is None else known.first_round
             if hello.is_asking:
                 neighbor.question = hello
+
+    def _note_epoch(self, neighbor: Neighbor, epoch: int) -> None:
+        """Note which epoch a neighbor names, and how often it was a later one: no faster than epochs may begin."""
+        neighbor.named_epoch, now = epoch, self._talk.now
+        count, since = neighbor.epoch.words_ahead
+        if epoch > self._talk.agent.epoch and now - since >= self._talk.options.epochs_apart:
+            neighbor.epoch.words_ahead = count + 1, now
 
     def _calls_new_life_lost(self, hello: Hello) -> bool:
         """Whether a neighbor says that the state of this peer is lost, which it has not gone on from yet.

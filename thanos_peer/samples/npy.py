@@ -5,6 +5,7 @@ Never with pickle. What a header claims is checked before memory is taken for it
 
 import contextlib
 import io
+import os
 import tokenize
 import zipfile
 import zlib
@@ -17,6 +18,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from thanos_peer.block import Matrix
+from thanos_peer.durable import open_regular
 from thanos_peer.errors import DataFileError
 from thanos_peer.samples.columns import Picked, Wanted
 from thanos_peer.samples.names import LONGEST_NAME
@@ -241,11 +243,11 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
         DataFileError: It is none.
     """
     try:
-        with _plain(".npz"), zipfile.ZipFile(path) as archive:
+        with _plain(".npz"), open_regular(path) as file, zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             if len(members) > MOST_ARRAYS or any(info.compress_type != zipfile.ZIP_STORED for info in members):
                 raise ValueError(f"a result has at most {MOST_ARRAYS} arrays, and is not compressed")
-            largest = path.stat().st_size
+            largest = os.fstat(file.fileno()).st_size
             return {info.filename.removesuffix(".npy"): _read_array(archive, info, largest) for info in members}
     except OSError as error:
         raise DataFileError(f"cannot be read: {error.strerror or error}") from error

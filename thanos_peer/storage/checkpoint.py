@@ -2,8 +2,8 @@
 
 A checkpoint is one file, ID-ROUND.ckpt, or ID-eEPOCH-ROUND.ckpt once the tracking has been started again, sealed
 by a checksum (`state_files.py`). Its body is a msgpack map: the digest of the topology, the agent, the digest of
-the samples, the fields of `Memory` by name (`checkpoint_fields.py`), and the names of files that hold all but its
-latest blocks (`block_files.py`).
+the samples, how the machine rounds where sums are masked, the fields of `Memory` by name (`checkpoint_fields.py`),
+and the names of files that hold all but its latest blocks (`block_files.py`).
 
 Invariants:
 1. A file gets its name only when it is whole: written under another name, flushed to the disk (unless only a
@@ -59,6 +59,7 @@ log = logging.getLogger("thanos_peer")
 
 KEPT = 2
 _ENDING = "ckpt"
+_DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class _Read:
         path: Where it is.
         memory: The agent's.
         samples: The digest of its samples.
+        arithmetic: How the machine rounds that wrote it; empty if it does not matter.
         parts: The files with blocks that are intact.
         trouble: What is wrong with those before; empty if they are all.
     """
@@ -76,6 +78,7 @@ class _Read:
     path: Path
     memory: Memory
     samples: str
+    arithmetic: str
     parts: tuple[Part, ...]
     trouble: str
 
@@ -97,9 +100,10 @@ class CheckpointStore:
     def __init__(self, directory: Path, topology: Topology, agent: AgentId, *, is_flushed: bool) -> None:
         self.directory, self._topology, self._agent, self._is_flushed = directory, topology, agent, is_flushed
         self._stem = str(agent)
-        self._samples = ""
-        # The checkpoint that was gone on from, and the digest of its samples.
-        self._loaded: tuple[Path, str] | None = None
+        self._samples = self._arithmetic = ""
+        self._digest = topology.digest_with(masks=topology.masks_sums)
+        # The checkpoint that was gone on from.
+        self._loaded: _Read | None = None
         self._lock = lock_state(directory, agent, is_flushed=is_flushed)
         self._blocks = BlockFiles(directory, agent, is_flushed=is_flushed)
         self._remove_unfinished()
@@ -162,7 +166,7 @@ class CheckpointStore:
             )
             log.warning(text, memory.k, memory.k - len(memory.said))
         _set_aside(files[number + 1 :])
-        self._loaded = found.path, found.samples
+        self._loaded = found
         self._blocks.note(found.path, found.parts)
         return replace(memory, fallback=round_of(files[number - 1])) if number else memory
 
@@ -171,26 +175,35 @@ class CheckpointStore:
         files = self.files()
         return [path for path in files if epoch_of(path) == epoch_of(files[-1])]
 
-    def tie_to(self, samples: str, file: Path | None) -> None:
-        """Have what is saved from now on belong to these samples.
+    def tie_to(self, samples: str, file: Path | None, arithmetic: str = "") -> None:
+        """Have what is saved from now on belong to these samples, and to how this machine rounds.
 
         Args:
             samples: Their digest; empty where they follow from the topology.
             file: Where they were read.
+            arithmetic: Where sums are masked, how this machine rounds: a peer may have sent more than it has
+                saved, and must not hide other numbers by the same masks. Else empty.
 
         Raises:
             CheckpointError: What was loaded belongs to others.
         """
-        if self._loaded is not None and self._loaded[1] != samples:
+        before = self._loaded
+        if before is not None and before.samples != samples:
             raise CheckpointError(
-                f"{self._loaded[0]} was made with other samples than those in {file}, which cannot go on from "
+                f"{before.path} was made with other samples than those in {file}, which cannot go on from "
                 f"it: bring back the data file that this peer began with; {FRESH}, then at all peers"
             )
-        self._samples = samples
+        if before is not None and before.arithmetic and before.arithmetic != arithmetic:
+            raise CheckpointError(
+                f"{before.path} was made on a machine that rounds otherwise ({before.arithmetic}; here "
+                f"{arithmetic}): masks of what was sent there may hide no other numbers; start this peer there "
+                f"again, or where processor and numpy are the same; {FRESH}, then at all peers"
+            )
+        self._samples, self._arithmetic = samples, arithmetic
 
     def damaged(self, why: str) -> CheckpointError:
         """The error to raise when what was loaded turns out to be no state of its phase."""
-        path = self.directory if self._loaded is None else self._loaded[0]
+        path = self.directory if self._loaded is None else self._loaded.path
         return CheckpointError(
             f"{path} is damaged ({why}): remove it to go on from an earlier one, or give the state up for lost "
             f"with --restart-tracking; {FRESH}"
@@ -217,8 +230,11 @@ class CheckpointStore:
             raise cannot_save(path, error) from error
 
     def clear(self) -> None:
-        """Remove all checkpoints of this peer."""
+        """Remove all checkpoints of this peer, also those set aside: they hold secrets."""
         self.forget_epochs_before(None)
+        with contextlib.suppress(OSError, CheckpointError):
+            for path in files_in(self.directory, self._agent, _DAMAGED):
+                path.unlink(missing_ok=True)
 
     def forget_epochs_before(self, epoch: int | None) -> None:
         """Remove the checkpoints of earlier epochs, from which there is no way on; None removes all."""
@@ -233,7 +249,8 @@ class CheckpointStore:
 
     def _encode(self, memory: Memory, parts: tuple[Part, ...]) -> bytes:
         body: bytes = msgpack.packb(
-            {"digest": self._topology.digest, "agent": self._agent, "samples": self._samples, "parts": parts}
+            {"digest": self._digest, "agent": self._agent, "samples": self._samples, "parts": parts}
+            | ({"arithmetic": self._arithmetic} if self._arithmetic else {})
             | fields_of(memory)
         )
         return Sealed.of(VERSION, body).content
@@ -248,11 +265,12 @@ class CheckpointStore:
             raise CheckpointError(f"{path} {error}; go on with the version that wrote it; {FRESH}") from error
 
     def _decode(self, path: Path, named: dict[str, Any]) -> _Read:
-        digest, agent, samples = (named.pop(name, "") for name in ("digest", "agent", "samples"))
-        if digest != self._topology.digest or agent != self._agent:
+        about = ("digest", "agent", "samples", "arithmetic")
+        digest, agent, samples, arithmetic = (named.pop(name, "") for name in about)
+        if digest != self._digest or agent != self._agent:
             raise CheckpointError(
                 f"{path} is of peer {agent} of the topology {str(digest)[:16]}, this is peer {self._agent} of "
-                f"{self._topology.digest[:16]} ({self._topology.file}), which cannot go on from it: use the "
+                f"{self._digest[:16]} ({self._topology.file}), which cannot go on from it: use the "
                 f"topology file it began with, or another directory with --state; {FRESH}"
             )
         parts, memory = parts_from(named.pop("parts", ())), agent_memory(named)
@@ -261,13 +279,13 @@ class CheckpointStore:
         intact = self._blocks.read(memory.epoch, parts)
         memory = replace(memory, said=intact.blocks + memory.said)
         check_memory(memory, self._topology, self._agent)
-        return _Read(path, memory, samples, intact.parts, intact.trouble)
+        return _Read(path, memory, samples, arithmetic, intact.parts, intact.trouble)
 
 
 def _set_aside(damaged: Iterable[Path]) -> None:
     with contextlib.suppress(OSError):
         for path in damaged:
-            path.replace(path.with_suffix(".damaged"))
+            path.replace(path.with_suffix(f".{_DAMAGED}"))
 
 
 def checkpoints_in(directory: Path, agent: AgentId) -> list[Path]:

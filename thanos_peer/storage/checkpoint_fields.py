@@ -21,6 +21,8 @@ from thanos_peer.json_files import Count
 from thanos_peer.phases import Arrays, Found, PhaseEnd
 
 VERSION: Final = 8
+# What of `Found` is bytes, and no array.
+OF_BYTES: Final = ("secrets", "words")
 OLDEST_READ: Final = 5
 
 
@@ -152,7 +154,7 @@ def _packed_found(found: Found) -> list[Any]:
 def _unpacked_found(packed: Any) -> Found:
     over, final, arrays = packed
     known: dict[str, Any] = dict(_unpacked(arrays))
-    if any(isinstance(each, bytes) is not (name == "secrets") for name, each in known.items()):
+    if any(isinstance(each, bytes) is not (name in OF_BYTES) for name, each in known.items()):
         raise MalformedError("found holds bytes, where arrays belong")
     _check_names(known, Found, {field.name for field in fields(Found)})
     if final is not None:

@@ -12,13 +12,13 @@ from typing import Final
 import numpy as np
 
 from thanos_peer.agent import Memory
-from thanos_peer.algorithm.masks import SECRET_BYTES
+from thanos_peer.algorithm.masks import DIGEST_BYTES, SECRET_BYTES
 from thanos_peer.block import AgentId, Block, bytes_each
 from thanos_peer.phases import Found, Plan
 from thanos_peer.phases.masking import NAME as MASKS
 from thanos_peer.preparation import outline
 from thanos_peer.protocol.stop import calm_size
-from thanos_peer.storage.checkpoint_fields import MalformedError
+from thanos_peer.storage.checkpoint_fields import OF_BYTES, MalformedError
 from thanos_peer.topology import Topology
 
 
@@ -94,16 +94,18 @@ def _has_found_shapes(memory: Memory, peer: _Peer) -> bool:
         **dict.fromkeys(("values", "explained"), (p,)),
         **dict.fromkeys(("start", "X", "sparse", "common"), (n, p)),
     }
-    others = {field.name for field in fields(Found)} - {*shapes, "over", "final", "agreed", "secrets"}
+    others = {field.name for field in fields(Found)} - {*shapes, "over", "final", "agreed", *OF_BYTES}
     found = {name: getattr(memory.found, name) for name in (*shapes, *others)}
     return all(each is None or np.shape(each) == shapes.get(name, ()) for name, each in found.items())
 
 
 def _has_own_secrets(memory: Memory, peer: _Peer) -> bool:
-    """One for each neighbor, once they have agreed on them."""
-    is_agreed = memory.found.end_of(MASKS) is not None
-    expected = len(peer.neighbors) * SECRET_BYTES if is_agreed else None
-    return expected == (None if memory.found.secrets is None else len(memory.found.secrets))
+    """One for each neighbor, once they have agreed on them; and what stands for words told since then."""
+    names = [end.name for end in memory.found.over]
+    is_told = MASKS in names and any(name not in peer.plan.mixing for name in names[names.index(MASKS) + 1 :])
+    expected = len(peer.neighbors) * SECRET_BYTES if MASKS in names else None, DIGEST_BYTES if is_told else None
+    found = memory.found.secrets, memory.found.words
+    return expected == tuple(None if each is None else len(each) for each in found)
 
 
 def _has_own_stop(memory: Memory, peer: _Peer) -> bool:

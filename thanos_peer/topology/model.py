@@ -184,3 +184,19 @@ class Topology:
             meaning["samples"] = [peer.samples for peer in self.peers]
         text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def agreement(self) -> str:
+        """SHA-256 of who takes part in what: the digest, ids and public keys of all peers, whether they mask.
+
+        What a site has agreed to can be compared with what was run: the digest alone leaves keys and masks open.
+        """
+        parties = [[peer.id, peer.public_key] for peer in self.peers]
+        text = json.dumps([self.digest, parties, self.masks_sums], separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def digest_with(self, *, masks: bool) -> str:
+        """What peers compare: the digest, and whether sums are masked, which all must do alike."""
+        if masks or not self.has_keys:
+            return self.digest
+        return hashlib.sha256(f"{self.digest} without masks".encode()).hexdigest()
