@@ -143,13 +143,12 @@ def test_of_own_objectives_that_mix_no_second_moments_are_spoken_of():
     assert not any("follow from" in sentence for sentence in warnings(topology, 0, 1))
 
 
-def test_sums_after_a_method_that_mixes_from_the_first_round_on_are_not_said_to_be_masked():
+def test_sums_after_a_method_that_mixes_from_the_first_round_on_are_masked_too():
     topology = of_files(
         "ring", 4, method="subgradient", start=RANDOM, objective="mine:Quartic", data={"kind": "files"}
     )
-    assert MASKS not in [phase.name for phase in outline(topology).phases]
-    assert "| sums | **not masked**: the method mixes from the first round on |" in page(topology, 0)
-    assert rows(topology, 1, "What leaves this site")[-1][2] == "peer 0, in one sum with those below it"
+    assert "| sums | masked |" in page(topology, 0)
+    assert rows(topology, 1, "What leaves this site")[-1][2] == "peer 0, in one sum with those below it, masked"
 
 
 def test_how_many_samples_follow_depends_on_whether_their_sums_are_told():

@@ -75,19 +75,9 @@ def content_of(topology: Topology, phase: str) -> Content:
 Alone = list[tuple[AgentId, tuple[AgentId, ...]]]
 
 
-def masks_its_sums(topology: Topology) -> bool:
-    """Whether there is a phase that agrees on masks: a method that mixes from its first round on has none."""
-    return any(phase.name == MASKS for phase in outline(topology).phases)
-
-
-def reason_against_masks(topology: Topology) -> str:
-    """Why sums are not masked, where they are not."""
-    return "the method mixes from the first round on" if topology.masks_sums else why_unmasked(topology)
-
-
 def nearest_alone(topology: Topology, agent: AgentId) -> Alone:
     """Those peers for this agent; of very many only the nearest, which learn the sums over the fewest."""
-    return list(islice(learnt_alone(topology.graph, agent, are_masked=masks_its_sums(topology)), MOST_SHOWN))
+    return list(islice(learnt_alone(topology.graph, agent, are_masked=topology.masks_sums), MOST_SHOWN))
 
 
 def worked_out(topology: Topology) -> str:
@@ -116,7 +106,7 @@ def warnings(topology: Topology, agent: AgentId, samples: int | None) -> list[st
         f"{sums_alone_by(topology, mixing)} every phase sums"
         for phase in mixing
     ]
-    why = "" if masks_its_sums(topology) else ", as sums are not masked"
+    why = "" if topology.masks_sums else ", as sums are not masked"
     found += [f"peer {other} alone learns the sums over {named_peers(part)}{why}" for other, part in alone]
     is_open = bool(mixing) or topology.d == 2 or any(len(part) == 1 for _, part in alone)
     if samples <= given_away(topology) and is_open:
@@ -136,12 +126,12 @@ def exposure_facts(topology: Topology) -> dict[str, str]:
             f"of a peer, each alone, from phase {' and '.join(mixing)}: {worked_out(topology)}; "
             f"{sums_alone_by(topology, mixing)} every phase sums"
         )
-    elif masks_its_sums(topology):
+    elif topology.masks_sums:
         learn = "sums, which are masked; see `thanos-peer disclose`"
     else:
         learn = (
             "a peer's parent in the tree the sum over the peer and all below it, so of a leaf its own numbers; "
-            f"sums are not masked: {reason_against_masks(topology)}"
+            f"sums are not masked: {why_unmasked(topology)}"
         )
     lines = {"neighbors learn": learn}
     if graph.d == 2:
@@ -159,7 +149,7 @@ def _exposed_by_graph(topology: Topology) -> dict[str, str]:
     if cuts:
         lines["divided by"] = f"peers that alone learn the sum of each part: {_listed(cuts)} (sizes of the parts)"
         edges = [f"[{i}, {j}]" for i, j in edges_against_exposure(graph)]
-        masks = "" if masks_its_sums(topology) else ", and masked sums,"
+        masks = "" if topology.masks_sums else ", and masked sums,"
         lines["edges that help"] = (
             f"{_listed(edges)}: with them{masks} no peer alone learns a sum over fewer than all others"
         )

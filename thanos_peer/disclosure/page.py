@@ -7,16 +7,14 @@ from thanos_peer.disclosure.contents import (
     MOST_SHOWN,
     content_of,
     given_away,
-    masks_its_sums,
     nearest_alone,
-    reason_against_masks,
     worked_out,
 )
 from thanos_peer.phases.masking import NAME as MASKS
 from thanos_peer.preparation import outline
 from thanos_peer.topology import Topology
 from thanos_peer.topology.exposure import smallest_coalition
-from thanos_peer.topology.policy import SitePolicy, named_peers
+from thanos_peer.topology.policy import SitePolicy, named_peers, why_unmasked
 from thanos_peer.topology.sections import FileData
 
 
@@ -135,7 +133,7 @@ def _links(topology: Topology) -> str:
 def _sums(topology: Topology) -> str:
     if topology.d == 1:
         return "of one peer"
-    return "masked" if masks_its_sums(topology) else f"**not masked**: {reason_against_masks(topology)}"
+    return "masked" if topology.masks_sums else f"**not masked**: {why_unmasked(topology)}"
 
 
 def _sent(topology: Topology, agent: AgentId) -> list[tuple[str, ...]]:
@@ -157,7 +155,7 @@ def _summed_by(topology: Topology, agent: AgentId) -> str:
     if tree.root == agent:
         return "no other peer: it is the root, which adds it to the sum"
     below = ", in one sum with those below it" if tree.children(agent) else ""
-    return f"peer {tree.parents[agent]}{below}{', masked' if masks_its_sums(topology) else ''}"
+    return f"peer {tree.parents[agent]}{below}{', masked' if topology.masks_sums else ''}"
 
 
 def _learnt(topology: Topology, agent: AgentId) -> list[tuple[str, ...]]:
@@ -196,9 +194,9 @@ def _learnt_from_sums(topology: Topology, agent: AgentId, *, mixes: bool) -> Ite
             rest,
             "nothing but the result: the sums over all" if is_complete else "sums over more peers than that",
         )
-    coalition = smallest_coalition(graph, agent, are_masked=masks_its_sums(topology))
+    coalition = smallest_coalition(graph, agent, are_masked=topology.masks_sums)
     if 1 < len(coalition) < graph.d - 1:
-        why = "they are all its neighbors" if masks_its_sums(topology) else "it sums with no other"
+        why = "they are all its neighbors" if topology.masks_sums else "it sums with no other"
         yield f"{named_peers(coalition)}, together", f"**its own numbers**: {why}"
     yield "all other peers, together", "**its own numbers**: they are the result less theirs"
 
