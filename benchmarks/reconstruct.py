@@ -48,8 +48,7 @@ from thanos_peer.block import AgentId, Block, Matrix
 from thanos_peer.phases import Found, Mixing, Pooling
 from thanos_peer.preparation import Share
 from thanos_peer.problem import Instance, assemble
-from thanos_peer.samples import Moments
-from thanos_peer.samples.moments import moments_of_rows
+from thanos_peer.samples import Moments, moments_of_rows
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import exposure, families, parse
 from thanos_peer.topology.graph import Graph

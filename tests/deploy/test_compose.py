@@ -233,6 +233,22 @@ def test_the_memory_of_a_peer_has_room_for_the_gram_matrix_of_a_file_that_is_els
     assert memory_of(topology) >= few + 7 * 8 * 1000**2 // 2**20
 
 
+def test_the_memory_of_a_peer_has_room_for_the_sums_over_pairs_where_values_may_be_missing(tmp_path):
+    memory = []
+    (tmp_path / "private").mkdir()
+    for i in range(4):
+        np.save(tmp_path / f"private/{i}.npy", np.ones((1001, 1000), dtype=np.int8))
+    for missing in ("refuse", "mean"):
+
+        def change(raw, missing=missing):
+            give_files(raw)
+            raw["problem"]["n"] = 1000
+            raw["problem"]["data"]["missing"] = missing
+
+        memory.append(memory_of(write_topology(tmp_path / "net.toml", "ring", 4, change=change)))
+    assert memory[1] >= memory[0] + 5 * 8 * 1000**2 // 2**20
+
+
 def parquet_for_two(tmp_path):
     """A change that gives two of four peers Parquet files."""
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")

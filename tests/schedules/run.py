@@ -34,7 +34,7 @@ from thanos_peer.launch.claims import Data
 from thanos_peer.phases import phase
 from thanos_peer.problem import Instance, assemble
 from thanos_peer.protocol import saving
-from thanos_peer.samples.moments import moments_of_rows
+from thanos_peer.samples import moments_of_rows
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import parse
 from thanos_peer.topology.data import samples_of

@@ -2,7 +2,8 @@
 
 Nothing here shares mathematics with what it checks: the numbers follow from the samples and the definitions alone.
 
-    samples, mean, scale        of all samples
+    samples, mean, scale        of all samples, with the mean of what is there wherever a value is missing
+    missing, fill               how many values of each feature are missing, and what they become
     overall                     ||A||_F^2/n <= overall^2 <= ||A||_F^2, of the samples centered and scaled
     common                      the mean of all peers' X
     feasibility                 ||X'X - I||_F
@@ -23,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from thanos_peer.block import AgentId, Matrix
-from thanos_peer.launch.independent import prepared, regularizer_value, worth_of
+from thanos_peer.launch.independent import filled, prepared, regularizer_value, worth_of
 from thanos_peer.loadings.result import Result, load_result
 from thanos_peer.topology import Topology
 from thanos_peer.topology.data import samples_of
@@ -72,16 +73,22 @@ class Data:
 
     Attributes:
         topology: What was asked for.
-        parts: The samples of each peer, (m_i, n).
+        read: The samples of each peer, (m_i, n), NaN where a value is missing.
     """
 
     topology: Topology
-    parts: Sequence[Matrix]
+    read: Sequence[Matrix]
 
     @cached_property
     def rows(self) -> Matrix:
         """All samples, (m, n)."""
-        return np.concatenate(self.parts)
+        rows = np.concatenate(self.read)
+        return filled(rows) if np.isnan(rows).any() else rows
+
+    @cached_property
+    def parts(self) -> list[Matrix]:
+        """The same by peer."""
+        return np.split(self.rows, np.cumsum([len(part) for part in self.read])[:-1])
 
     @cached_property
     def A(self) -> Matrix:
@@ -187,6 +194,9 @@ class PeerClaims:
         mean, deviation = data.rows.mean(axis=0), data.rows.std(axis=0)
         size = np.abs(mean) + deviation + np.finfo(np.float64).tiny
         yield from self._equal("samples", self._facts.get("samples"), len(data.rows))
+        missing = np.isnan(np.concatenate(data.read)).sum(axis=0)
+        yield from self._equal("missing", self._facts.get("missing"), missing)
+        yield from self._equal("fill", self.result.fill_, mean, size)
         yield from self._equal("mean", self.result.mean_, mean, size)
         yield from self._equal("scale", self.result.scale_, deviation, size)
         if (overall := self._facts.get("overall")) is not None:

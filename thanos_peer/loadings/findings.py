@@ -23,6 +23,9 @@ class Findings:
         scale: What they were divided by then, (n,).
         overall: What they were all divided by in the end.
         samples: How many there are at all peers together.
+        fill: What a missing value became, by feature, (n,); None where none may be missing.
+        missing: How many values of each feature are missing at all peers together, (n,), likewise.
+        is_picked: Whether the columns of each file were picked by name.
         common: The mean of all X, (n, p), which the numbers below belong to, but for those of the sparse loadings.
         objective: The value of the whole problem.
         explained_variance_ratio: The share of the variance of all samples that each component explains, (p,).
@@ -35,6 +38,9 @@ class Findings:
     scale: Matrix | None = None
     overall: float | None = None
     samples: int | None = None
+    fill: Matrix | None = None
+    missing: Matrix | None = None
+    is_picked: bool = False
     common: Matrix | None = None
     objective: float | None = None
     explained_variance_ratio: Matrix | None = None
@@ -50,12 +56,16 @@ def findings_of(topology: Topology, agent: Agent, features: tuple[str, ...] | No
 def found_as_findings(topology: Topology, found: Found, features: tuple[str, ...] | None) -> Findings:
     """The same, from what it has found."""
     mean, scale = applied(topology, found)
+    missing = None if found.count is None or found.present is None else found.count - found.present
     return Findings(
         features=features,
         mean=mean,
         scale=scale,
         overall=_number(found.overall),
         samples=None if found.count is None else int(found.count),
+        fill=None if missing is None else found.mean,
+        missing=missing,
+        is_picked=not topology.columns.are_all,
         common=found.common,
         objective=_number(found.objective),
         explained_variance_ratio=found.explained,
@@ -69,6 +79,8 @@ def facts_of_loadings(X: Matrix, sparse: Matrix, findings: Findings) -> dict[str
     shares = findings.explained_variance_ratio
     return {
         "samples": findings.samples,
+        "missing": None if findings.missing is None else findings.missing.astype(int).tolist(),
+        "picks_columns": findings.is_picked,
         "overall": findings.overall,
         "objective": findings.objective,
         "explained_variance": None if shares is None else float(shares.sum()),

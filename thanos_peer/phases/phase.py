@@ -40,7 +40,9 @@ class Found:
             it. It goes into checkpoints and nowhere else.
         words: What stands for all words that it has been told in sums of this epoch, where these are masked.
         count: How many samples there are at all agents together.
-        mean: Of all samples, (n,).
+        mean: Of all samples, (n,); where values are missing, of those that are there.
+        present: How many values of each feature there are at all agents together, (n,); None where none may be
+            missing.
         variance: Of each feature about it, (n,).
         size: ||A||_2^2 of all samples, or a bound of it; before `overall` divides them. Of objectives that are not
             PCA, the sum of the bounds that they know of the Lipschitz constants of their gradients; 0 for none.
@@ -66,6 +68,7 @@ class Found:
     words: bytes | None = None
     count: Matrix | None = None
     mean: Matrix | None = None
+    present: Matrix | None = None
     variance: Matrix | None = None
     size: Matrix | None = None
     overall: Matrix | None = None

@@ -19,7 +19,7 @@ from thanos_peer.preparation.scaling import Besides, Scaling
 from thanos_peer.preparation.start import Start
 from thanos_peer.preparation.verdict import Verdict
 from thanos_peer.rules import parameters_of, regularizer_of, restart_of, seed_of, share_of_regularizer, start_of
-from thanos_peer.samples import Moments
+from thanos_peer.samples import Incomplete, Moments
 from thanos_peer.topology import Topology
 from thanos_peer.topology.sections import DestinyStart, LeadingStart
 
@@ -33,12 +33,17 @@ class Share:
     Args:
         topology: What all agree on.
         agent: Which agent.
-        data: What its samples amount to; or its objective, where nothing is to be done to it.
+        data: What its samples amount to, of which values may be missing; or its objective, where nothing is to be
+            done to it.
         g: Its regularizer; None for its share of the one in the topology.
     """
 
     def __init__(
-        self, topology: Topology, agent: AgentId, data: Moments | Objective, g: Regularizer | None = None
+        self,
+        topology: Topology,
+        agent: AgentId,
+        data: Moments | Incomplete | Objective,
+        g: Regularizer | None = None,
     ) -> None:
         self.own = Own(topology, agent, data)
         self._topology, self._shape = topology, self.own.shape

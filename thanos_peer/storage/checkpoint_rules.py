@@ -90,7 +90,7 @@ def _is_own_block(block: Block, peer: _Peer) -> bool:
 def _has_found_shapes(memory: Memory, peer: _Peer) -> bool:
     n, p = peer.topology.problem.n, peer.topology.problem.p
     shapes = {
-        **dict.fromkeys(("mean", "variance"), (n,)),
+        **dict.fromkeys(("mean", "present", "variance"), (n,)),
         **dict.fromkeys(("values", "explained"), (p,)),
         **dict.fromkeys(("start", "X", "sparse", "common"), (n, p)),
     }

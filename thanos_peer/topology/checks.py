@@ -247,6 +247,8 @@ def _meant_for_pca(data: Values) -> Iterator[str]:
         yield from (key for key in ("center", "scale") if data.get(key))
         if data.get("overall") == "auto":
             yield "overall"
+        if data.get("missing") == "mean":
+            yield "missing"
 
 
 def _automatic_mistakes(algorithm: Values, given: Collection[str]) -> Iterator[Mistake]:
