@@ -48,7 +48,7 @@ def found_bits(found: Found) -> dict:
     known = {
         field.name: getattr(found, field.name)
         for field in fields(Found)
-        if field.name not in ("over", "secrets", "words", "final")
+        if field.name not in ("over", "own_secret", "secrets", "words", "final")
     }
     last = {f"final.{name}": array for name, array in (found.final or {}).items()}
     return {"over": found.over} | {name: np.asarray(each).tobytes() for name, each in (known | last).items()}

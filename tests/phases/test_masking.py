@@ -1,13 +1,17 @@
 """The round in which neighbors agree on masks."""
 
-from dataclasses import replace
-
 import pytest
-from networks import make_topology, raw_topology, with_keys
+from networks import make_instance, make_topology, raw_topology, with_keys
+from uneven import raw_with_parts, some_parts, with_own_steps
 
+from thanos_peer.agent import Agent
+from thanos_peer.algorithm.masks import Masks
 from thanos_peer.block import Block, StopWord
-from thanos_peer.errors import RemoteProtocolError
-from thanos_peer.phases import Found, Masking, WrongStateError
+from thanos_peer.errors import LocalProtocolError, RemoteProtocolError
+from thanos_peer.phases import Found, Masking, Plan, WrongStateError
+from thanos_peer.phases.masking import NAME, MaskingState, first_findings
+from thanos_peer.simulate import AgentNetwork
+from thanos_peer.storage.checkpoint_rules import check_memory
 from thanos_peer.topology.graph import Graph
 
 PATH = Graph.of(3, [(0, 1), (1, 2)], None)
@@ -24,7 +28,7 @@ WRONG_KEYS = [
 def phases_and_states(graph=PATH):
     phases = [Masking(agent=i, graph=graph, run="ab" * 32) for i in range(3)]
     for phase in phases:
-        phase.enter(Found(), 4)
+        phase.enter(first_findings(Plan((phase,), 0)), 4)
     return phases, [phase.start() for phase in phases]
 
 
@@ -47,12 +51,44 @@ def test_both_ends_of_an_edge_come_to_one_secret_and_no_two_edges_to_the_same():
     assert phases[0].payload(1) == 2 * 2 * 32
 
 
-def test_a_life_goes_on_with_its_secret_and_a_new_beginning_draws_another():
+def test_each_beginning_draws_a_secret_of_its_own_and_only_where_sums_are_masked():
+    masked = Plan((Masking(agent=0, graph=PATH, run="ab" * 32),), 0)
+    secrets = [first_findings(masked).own_secret for _ in range(2)]
+    assert [len(secret) for secret in secrets] == [32, 32]
+    assert secrets[0] != secrets[1]
+    assert first_findings(Plan((), 0)).own_secret is None
+
+
+def test_an_agent_that_has_drawn_no_secret_says_no_key():
     phases, (state, *_) = phases_and_states()
-    again = phases[0].restored(phases[0].arrays(state))
-    assert again == state
-    assert phases[0].say(0, again) == phases[0].say(0, state)
-    assert phases[0].start() != state
+    phases[0].enter(Found(), 4)
+    with pytest.raises(LocalProtocolError, match="agent 0 has drawn no secret"):
+        phases[0].say(0, state)
+
+
+@pytest.mark.parametrize("start", [{"kind": "random", "seed": 1}, {"kind": "leading"}], ids=["late", "first"])
+def test_from_each_checkpoint_before_a_peer_says_the_same_key(tmp_path, start):
+    data = {"kind": "files", "center": False, "scale": False, "overall": "raw"}
+    raw = with_keys(raw_with_parts(tmp_path, some_parts([3, 4, 5]), "path", data=data, start=start))
+    with_own_steps(raw)
+    instance = make_instance(raw, file=tmp_path / "net.toml")
+    network, memories = AgentNetwork(instance), []
+    while network.agents[1].runner.phase.name != NAME:
+        memories.append(network.agents[1].memory())
+        network.advance()
+    memories.append(network.agents[1].memory())
+    said = network.agents[1].block.numbers
+    # Of earlier blocks none is kept here.
+    for memory in memories[-2:]:
+        check_memory(memory, instance.topology, 1)
+        again = Agent(instance.topology, 1, instance.plan(1), memory)
+        while again.k < network.k:
+            for j in again.neighbors:
+                again.receive(j, network.agents[j].exchange.said(again.k))
+            again.advance()
+        assert again.block.numbers == said
+    network.advance()
+    assert network.agents[1].found.own_secret is None
 
 
 @pytest.mark.parametrize("theirs", WRONG_KEYS, ids=["0", "1", "-1", "order 8", "p + 9", "2^255 + 9"])
@@ -88,15 +124,18 @@ def test_a_key_passed_on_to_one_that_does_not_know_whose_it_is_gives_the_edges_d
     assert at_two.shared != at_zero.shared
 
 
-@pytest.mark.parametrize("arrays", [{}, {"secret": b"short"}, {"secret": bytes(32), "other": b""}])
-def test_a_damaged_state_is_refused(arrays):
-    phases, _ = phases_and_states()
-    with pytest.raises(WrongStateError, match="must have a secret of 32 bytes"):
-        phases[0].restored(arrays)
+def test_a_damaged_state_is_refused():
+    phases, (state, *_) = phases_and_states()
+    assert phases[0].restored(phases[0].arrays(state)) == state
+    with pytest.raises(WrongStateError, match=r"its state has \['other'\]; must have nothing"):
+        phases[0].restored({"other": b""})
 
 
 def test_secrets_are_not_shown():
-    assert "5e" not in repr(replace(Found(), secrets=bytes.fromhex("5e" * 32)))
+    secret = bytes.fromhex("5e" * 32)
+    for shown in (Found(secrets=secret, own_secret=secret), MaskingState(secret), Masks(0, {1: secret}, "mean")):
+        assert "5e" not in repr(shown)
+        assert repr(secret) not in repr(shown)
 
 
 def test_masks_are_on_where_there_are_keys_unless_the_file_says_no_and_need_keys():

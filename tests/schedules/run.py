@@ -39,20 +39,26 @@ from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import parse
 from thanos_peer.topology.data import samples_of
 
-# Of each network: family, size, method, rounds and tolerance, how numbers are sent, and whether samples are
-# prepared.
+# What is done to the samples of a network, in phases before the main one. Without any, masks come after it.
+PREPARED = {"data": {"center": True, "scale": True, "overall": "auto"}, "start": {"kind": "leading"}}
+UNCHANGED = {"data": {}, "start": {"kind": "random", "seed": 1}}
+# Of each network: family, size, method, rounds and tolerance, how numbers are sent, and what is done to samples in
+# files; None where they are synthetic.
 NETWORKS = [
-    ("path", 3, "thanos", (30, 0.0), "float64", False),
-    ("ring", 4, "thanos", (25, 0.0), "float32", False),
-    ("star", 4, "thanos", (30, 0.3), "float64", False),
-    ("complete", 3, "thanos", (40, 1.0), "float64", False),
-    ("path", 4, "thanos", (12, 0.3), "float64", True),
-    ("ring", 5, "proximal", (None, None), "float64", False),
-    ("star", 5, "gram", (None, None), "float64", False),
-    *(("path", 3, name, (20, 0.3) if METHODS[name].mixes else (None, None), "float64", True) for name in METHODS),
+    ("path", 3, "thanos", (30, 0.0), "float64", None),
+    ("ring", 4, "thanos", (25, 0.0), "float32", None),
+    ("star", 4, "thanos", (30, 0.3), "float64", None),
+    ("complete", 3, "thanos", (40, 1.0), "float64", None),
+    ("path", 4, "thanos", (12, 0.3), "float64", UNCHANGED),
+    ("ring", 5, "proximal", (None, None), "float64", None),
+    ("star", 5, "gram", (None, None), "float64", None),
+    *(
+        ("path", 3, name, (20, 0.3) if METHODS[name].mixes else (None, None), "float64", PREPARED)
+        for name in METHODS
+    ),
     # Masked, with more edges than those of the tree.
-    ("ring", 4, "proximal", (None, None), "float64", True),
-    ("complete", 4, "gram", (None, None), "float64", True),
+    ("ring", 4, "proximal", (None, None), "float64", PREPARED),
+    ("complete", 4, "gram", (None, None), "float64", PREPARED),
 ]
 # So many of them, the first ones, are not prepared: each start of an epoch has an X of its own.
 UNPREPARED = 4
@@ -62,17 +68,18 @@ BATCH = 200
 @cache
 def instance_of(number: int) -> tuple[Instance, Data, list[bytes]]:
     """A network, the samples of all its agents, and the bits of its results without any fault."""
-    family, d, method, (rounds, tolerance), exchange, is_prepared = NETWORKS[number]
+    family, d, method, (rounds, tolerance), exchange, prepared = NETWORKS[number]
     limits = {} if rounds is None else {"max_rounds": rounds, "tolerance": tolerance}
     regularizer = "none" if METHODS[method].is_for_smooth else "l1"
     raw = raw_topology(family, d, n=4, p=2, mu=0.2, regularizer=regularizer, method=method, **limits)
     raw["algorithm"]["exchange"] = exchange
-    if is_prepared:
-        raw["problem"]["data"] = {"kind": "files", "center": True, "scale": True, "overall": "auto"}
-        raw["algorithm"]["start"] = {"kind": "leading"}
+    if prepared is not None:
+        raw["problem"]["data"] = {"kind": "files", **prepared["data"]}
+        raw["algorithm"]["start"] = prepared["start"]
         raw = with_keys(raw)  # so that sums are masked
         topology = parse(raw, file=Path("test.toml"), may_lack_data=True, reads_data=False)
         rows = np.random.default_rng(d).standard_normal((d, 7, 4)) * [3, 2, 1, 1]
+        rows = rows if prepared is PREPARED else rows / 20
         moments = [moments_of_rows(part, None, keeps_rows=METHODS[method].needs_samples) for part in rows]
         instance = assemble(topology, moments)
     else:

@@ -25,7 +25,6 @@ from thanos_peer.errors import CheckpointError, DoubleError, RunOverError, State
 from thanos_peer.launch.claims import Data, PeerClaims
 from thanos_peer.loadings.findings import facts_of_loadings, findings_of
 from thanos_peer.loadings.result import Result
-from thanos_peer.phases.masking import MaskingState
 from thanos_peer.problem import Instance
 from thanos_peer.protocol.codecs import Codecs
 from thanos_peer.protocol.conversation import Options
@@ -85,11 +84,11 @@ class Streams:
 
     def note(self, agent: Agent) -> None:
         """Look at the secrets of an agent."""
-        state, shared = agent.runner.state, agent.found.secrets
-        if isinstance(state, MaskingState):
+        secret, shared = agent.found.own_secret, agent.found.secrets
+        if secret is not None:
             owner = agent.id, agent.epoch, agent.birth
-            self._note_owner(state.secret, owner)
-            if self._halves.setdefault(owner, state.secret) != state.secret:
+            self._note_owner(secret, owner)
+            if self._halves.setdefault(owner, secret) != secret:
                 raise WrongError(f"peer {agent.id} draws two secrets for one beginning of epoch {agent.epoch}")
         for at, j in enumerate(agent.neighbors if shared is not None else ()):
             ends = sorted([(agent.id, agent.birth), (j, agent.births.get(j, ""))])

@@ -56,12 +56,13 @@ FOUND = st.builds(
     Found,
     over=st.lists(ENDS, max_size=3).map(tuple),
     final=st.none() | st.dictionaries(st.text(max_size=9), FINDINGS, max_size=3),
+    own_secret=st.none() | st.binary(max_size=9),
     secrets=st.none() | st.binary(max_size=9),
     words=st.none() | st.binary(max_size=9),
     **{
         field.name: st.none() | FINDINGS
         for field in fields(Found)
-        if field.name not in ("over", "secrets", "words", "final")
+        if field.name not in ("over", "own_secret", "secrets", "words", "final")
     },
 )
 

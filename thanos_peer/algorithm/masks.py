@@ -12,7 +12,7 @@ that has started again, the masks do not cancel, and the sum is noise.
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from thanos_peer.algorithm.fixed_point import FixedPoint
 from thanos_peer.block import AgentId
@@ -56,7 +56,7 @@ class Masks:
     """
 
     agent: AgentId
-    secrets: Mapping[AgentId, bytes]
+    secrets: Mapping[AgentId, bytes] = field(repr=False)
     phase: str
 
     def stream(self, neighbor: AgentId, number: int, told: bytes, size: int) -> bytes:

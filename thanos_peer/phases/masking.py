@@ -2,16 +2,17 @@
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from thanos_peer.algorithm.masks import SECRET_BYTES, secret_of_edge
 from thanos_peer.block import KEY, AgentId, Block, Matrix
-from thanos_peer.errors import RemoteProtocolError
+from thanos_peer.errors import LocalProtocolError, RemoteProtocolError
 from thanos_peer.phases.phase import (
     Arrays,
     Form,
     Found,
     PhaseEnd,
+    Plan,
     Result,
     Said,
     Together,
@@ -31,13 +32,18 @@ class MaskingState:
     """What an agent has in it.
 
     Attributes:
-        secret: Its own half of the secrets, drawn when the phase begins and kept with the checkpoint: a peer that
-            is killed says the same key again, and two lives never use one secret with other numbers.
         shared: What it shares with each neighbor, in order of id; empty in the first round.
     """
 
-    secret: bytes
-    shared: bytes = b""
+    shared: bytes = field(default=b"", repr=False)
+
+
+def first_findings(plan: Plan) -> Found:
+    """What an agent knows when an epoch begins: where sums are masked, a secret that nothing follows from.
+
+    It is drawn before the first checkpoint, however late the phase comes: two lives say the same key.
+    """
+    return Found(own_secret=secrets.token_bytes(SECRET_BYTES) if plan.is_masked else None)
 
 
 class Masking:
@@ -68,8 +74,8 @@ class Masking:
         self._found, self._began = found, began
 
     def start(self) -> MaskingState:
-        """A secret that nothing follows from."""
-        return MaskingState(secrets.token_bytes(SECRET_BYTES))
+        """Nothing is shared."""
+        return MaskingState()
 
     def restart(self, X: Matrix) -> MaskingState:  # noqa: ARG002 - see `can_restart`
         """From the beginning."""
@@ -77,7 +83,18 @@ class Masking:
 
     def say(self, r: int, state: MaskingState) -> Said:  # noqa: ARG002
         """Its public key."""
-        return Said(_public_key(state.secret), FORM)
+        return Said(_public_key(self._own_secret), FORM)
+
+    @property
+    def _own_secret(self) -> bytes:
+        """That of this epoch.
+
+        Raises:
+            LocalProtocolError: None was drawn.
+        """
+        if self._found.own_secret is None:
+            raise LocalProtocolError(f"agent {self._agent} has drawn no secret to agree on masks with")
+        return self._found.own_secret
 
     def expects(self, r: int, sender: AgentId) -> Form:  # noqa: ARG002
         """A key from every neighbor."""
@@ -91,11 +108,11 @@ class Masking:
         """
         said = dict(zip(sorted((*self._neighbors, self._agent)), blocks, strict=True))
         keys = {i: block.numbers for i, block in said.items()}
-        shared = [self._shared(r, state.secret, keys, neighbor) for neighbor in self._neighbors]
+        shared = [self._shared(r, keys, neighbor) for neighbor in self._neighbors]
         return replace(state, shared=b"".join(shared)), False
 
-    def _shared(self, r: int, secret: bytes, keys: dict[AgentId, bytes], neighbor: AgentId) -> bytes:
-        theirs, product = keys[neighbor], _product(secret, keys[neighbor])
+    def _shared(self, r: int, keys: dict[AgentId, bytes], neighbor: AgentId) -> bytes:
+        theirs, product = keys[neighbor], _product(self._own_secret, keys[neighbor])
         fault = "none that an honest peer has drawn; that peer is wrong" if product is None else None
         for other, key in keys.items():
             if key == theirs and other == self._agent:
@@ -117,15 +134,15 @@ class Masking:
 
     def concluded(self, found: Found) -> Found:
         """It is over; those who see all agents sum without masks, which the sums do not tell."""
-        return with_end(found, PhaseEnd(self.name, self.most, None))
+        return with_end(replace(found, own_secret=None), PhaseEnd(self.name, self.most, None))
 
     def answer(self, r: int, state: MaskingState) -> tuple[Matrix, Matrix]:
         """It is no main phase."""
         raise NotImplementedError
 
-    def arrays(self, state: MaskingState) -> Arrays:
-        """Its secret, until all keys are there."""
-        return {"secret": state.secret}
+    def arrays(self, state: MaskingState) -> Arrays:  # noqa: ARG002
+        """None: in its one round it has what was drawn before."""
+        return {}
 
     def restored(self, arrays: Arrays) -> MaskingState:
         """As it was.
@@ -133,10 +150,9 @@ class Masking:
         Raises:
             WrongStateError: It is no state that this agent can have been in.
         """
-        secret = arrays.get("secret")
-        if set(arrays) != {"secret"} or not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
-            raise WrongStateError(f"its state has {sorted(arrays)}; must have a secret of {SECRET_BYTES} bytes")
-        return MaskingState(secret)
+        if arrays:
+            raise WrongStateError(f"its state has {sorted(arrays)}; must have nothing")
+        return MaskingState()
 
     def together(self, phases: Sequence["Masking"], ways: Together[Result]) -> Result:
         """They agree on masks."""

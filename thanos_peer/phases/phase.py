@@ -36,8 +36,10 @@ class Found:
 
     Attributes:
         over: The phases that are over.
+        own_secret: What its key in phase masks follows from: from the beginning of the epoch until all keys are
+            there. Each life of a peer then says the same key, from whichever checkpoint it goes on.
         secrets: What it shares with each of its neighbors in this epoch, in order of id; their masks follow from
-            it. It goes into checkpoints and nowhere else.
+            it. Like `own_secret` it goes into checkpoints and nowhere else.
         words: What stands for all words that it has been told in sums of this epoch, where these are masked.
         count: How many samples there are at all agents together.
         mean: Of all samples, (n,); where values are missing, of those that are there.
@@ -64,6 +66,7 @@ class Found:
     """
 
     over: tuple[PhaseEnd, ...] = ()
+    own_secret: bytes | None = field(default=None, repr=False)
     secrets: bytes | None = field(default=None, repr=False)
     words: bytes | None = None
     count: Matrix | None = None

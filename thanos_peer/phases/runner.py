@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thanos_peer.block import Matrix, StopWord
+from thanos_peer.phases.masking import first_findings
 from thanos_peer.phases.phase import Arrays, Found, Phase, Plan
 
 
@@ -54,7 +55,7 @@ class PhaseRunner:
 
     def begin(self) -> None:
         """The first round of the first phase."""
-        self.index, self.began, self.found = 0, 0, Found()
+        self.index, self.began, self.found = 0, 0, first_findings(self.plan)
         self.phase.enter(self.found, 0)
         self.settle(0, self.phase.start(), StopWord())
 

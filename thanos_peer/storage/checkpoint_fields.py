@@ -22,7 +22,7 @@ from thanos_peer.phases import Arrays, Found, PhaseEnd
 
 VERSION: Final = 8
 # What of `Found` is bytes, and no array.
-OF_BYTES: Final = ("secrets", "words")
+OF_BYTES: Final = ("own_secret", "secrets", "words")
 OLDEST_READ: Final = 5
 
 

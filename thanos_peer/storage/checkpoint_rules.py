@@ -100,11 +100,16 @@ def _has_found_shapes(memory: Memory, peer: _Peer) -> bool:
 
 
 def _has_own_secrets(memory: Memory, peer: _Peer) -> bool:
-    """One for each neighbor, once they have agreed on them; and what stands for words told since then."""
+    """Its own until they have agreed, then one for each neighbor; and what stands for words told since then."""
     names = [end.name for end in memory.found.over]
-    is_told = MASKS in names and any(name not in peer.plan.mixing for name in names[names.index(MASKS) + 1 :])
-    expected = len(peer.neighbors) * SECRET_BYTES if MASKS in names else None, DIGEST_BYTES if is_told else None
-    found = memory.found.secrets, memory.found.words
+    has_agreed = MASKS in names
+    is_told = has_agreed and any(name not in peer.plan.mixing for name in names[names.index(MASKS) + 1 :])
+    expected = (
+        SECRET_BYTES if peer.plan.is_masked and not has_agreed else None,
+        len(peer.neighbors) * SECRET_BYTES if has_agreed else None,
+        DIGEST_BYTES if is_told else None,
+    )
+    found = memory.found.own_secret, memory.found.secrets, memory.found.words
     return expected == tuple(None if each is None else len(each) for each in found)
 
 
