@@ -28,7 +28,8 @@ def fit(  # noqa: PLR0913 - named, each with its default
     n_components: int,
     *,
     regularizer: str = "l1",
-    mu: float = 0.1,
+    mu: float | Sequence[float] | Mapping[str, int] = 0.1,
+    choose: Mapping[str, float] | None = None,
     regularizer_options: Mapping[str, Any] | None = None,
     graph: str | Iterable[Edge] = "ring",
     center: bool = True,
@@ -55,7 +56,11 @@ def fit(  # noqa: PLR0913 - named, each with its default
         n_components: How many components, p.
         regularizer: "l1" for sparse loadings, "l21" for sparse features, "group-l21" for sparse groups of
             features, "none" for PCA.
-        mu: Its weight.
+        mu: Its weight. Several solve a path in one run: a list of numbers, or {"path": 8} for so many from the
+            largest useful one down. With "auto", "gram" and "proximal" only.
+        choose: Of a path, which answer is the result: {"nonzeros": 40}, {"per_component": 10}, {"variance": 0.7}
+            or {"of_pca": 0.9}, which is the default: the sparsest that explains as much of what plain PCA does.
+            `path_` has the table, and `at(mu)` takes another answer.
         regularizer_options: What it needs besides: {"groups": [[0, 1], [4, 5, 6]]} for "group-l21".
         graph: Who is whose neighbor: the name of a family ("ring", "complete", ...), or pairs of agents.
         center: Whether to subtract the mean of all samples.
@@ -87,7 +92,8 @@ def fit(  # noqa: PLR0913 - named, each with its default
     """
     moments = _moments_of(samples, feature_names, keeps_rows=traits_of(method).needs_samples)
     problem: dict[str, Any] = {"regularizer": regularizer, "regularizer_options": dict(regularizer_options or {})}
-    problem |= {} if is_smooth(regularizer) else {"mu": mu}
+    problem |= {} if is_smooth(regularizer) else {"mu": _plain_weights(mu)}
+    problem |= {} if choose is None else {"choose": dict(choose)}
     wanted = {"max_rounds": max_rounds, "tolerance": tolerance}
     algorithm: dict[str, Any] = {"method": method, "start": {"kind": start, "seed": seed}}
     algorithm |= settings_of(method)
@@ -107,6 +113,13 @@ def fit(  # noqa: PLR0913 - named, each with its default
     while not network.is_done:
         network.advance()
     return _result_of(instance, network, moments[0].features)
+
+
+def _plain_weights(mu: float | Sequence[float] | Mapping[str, int]) -> Any:
+    """As a file has them."""
+    if isinstance(mu, Mapping):
+        return dict(mu)
+    return mu if np.ndim(mu) == 0 else [float(each) for each in np.asarray(mu).ravel()]
 
 
 def _moments_of(samples: Iterable[ArrayLike], names: Sequence[str] | None, *, keeps_rows: bool) -> list[Moments]:
@@ -178,9 +191,15 @@ def _result_of(instance: Instance, network: StackedNetwork, features: tuple[str,
         explained_variance_ratio_=findings.explained_variance_ratio,
         common_components_=None if findings.common is None else findings.common.T,
         all_components_=network.X.swapaxes(1, 2),
+        path_mu_=None if findings.path is None else np.array([row.mu for row in findings.account.path]),
+        path_components_=np.empty((0, *X.T.shape)) if findings.path is None else findings.path.swapaxes(1, 2),
         all_sparse_components_=network.sparse.swapaxes(1, 2),
         facts=facts | facts_of_loadings(X, sparse, findings),
     )
-    value = instance.divided_by(network.overall).whole.value(result.judged_components_.T)
+    value = (
+        instance.divided_by(network.overall)
+        .chosen(network.account.chosen)
+        .whole.value(result.judged_components_.T)
+    )
     result.facts["judged_objective"] = float(value)
     return result

@@ -182,7 +182,7 @@ def origin_rows(run: Run) -> list[TableRow]:
     """What ran, when, and with what."""
     topology, described = run.topology, run.description
     problem = topology.problem
-    weight = "" if problem.is_smooth else f" with mu = {problem.mu:g}"
+    weight = "" if problem.is_smooth else f" with {problem.weights_in_words()}"
     rows = {
         "Started": described.started,
         "Run as": {"network": "a process per peer"}.get(described.engine, f"one process ({described.engine})"),

@@ -21,6 +21,7 @@ from thanos_peer.algorithm.stiefel import norm
 from thanos_peer.block import Matrix, StopWord
 from thanos_peer.convergence import Convergence, of_findings, starts_of
 from thanos_peer.phases import Found, Masking, Mixing, Phase, PhaseEnd, Pooling, named_arrays
+from thanos_peer.preparation import Account, account_of
 from thanos_peer.problem import Instance
 from thanos_peer.protocol.stop import next_word
 from thanos_peer.topology import Topology
@@ -372,7 +373,8 @@ class StackedNetwork:
     @property
     def X(self) -> Matrix:
         """All X_i."""
-        return self._answers()[1][0]
+        found = [each.X for each in self._found if each.X is not None]
+        return np.array(found) if found else self._answers()[1][0]
 
     @property
     def sparse(self) -> Matrix:
@@ -408,6 +410,11 @@ class StackedNetwork:
     def found(self) -> Found:
         """What the first has found."""
         return self._found[0]
+
+    @property
+    def account(self) -> Account:
+        """What helps to choose mu and p."""
+        return account_of(self._topology, self._found[0])
 
     @property
     def convergence(self) -> Convergence:

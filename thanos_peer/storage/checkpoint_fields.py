@@ -19,12 +19,14 @@ import numpy as np
 from pydantic import ConfigDict, FiniteFloat, TypeAdapter, ValidationError
 
 from thanos_peer.agent import Memory
+from thanos_peer.algorithm.gram import MOST_VALUES
 from thanos_peer.algorithm.masks import SECRET_BYTES
 from thanos_peer.block import AgentId, Block, Matrix, StopWord, bytes_each
 from thanos_peer.json_files import Count
 from thanos_peer.phases import Arrays, Found, PhaseEnd, Plan
 from thanos_peer.phases.masking import NAME as MASKS
 from thanos_peer.preparation import outline
+from thanos_peer.preparation.choice import COLUMNS
 from thanos_peer.protocol.stop import calm_size
 from thanos_peer.topology import Topology
 
@@ -286,8 +288,12 @@ def _is_own_block(block: Block, peer: _Peer) -> bool:
 
 
 def _has_found_shapes(memory: Memory, peer: _Peer) -> bool:
-    n, p = peer.topology.problem.n, peer.topology.problem.p
+    n, p, count = peer.topology.problem.n, peer.topology.problem.p, peer.topology.problem.weight_count
     shapes = {
+        "spectrum": (min(n, MOST_VALUES),),
+        **dict.fromkeys(("mus", "marks"), (count,)),
+        "path": (count, n, p),
+        "table": (count, COLUMNS + p),
         **dict.fromkeys(("mean", "variance"), (n,)),
         **dict.fromkeys(("values", "explained"), (p,)),
         **dict.fromkeys(("start", "X", "sparse", "common"), (n, p)),

@@ -143,6 +143,13 @@ class Topology:
         """What X and D that are rounded on their way can reach; 0 where they are not."""
         return 0.0 if self.algorithm.exchange == "float64" else FLOAT32_TOLERANCE
 
+    def _weights(self) -> dict[str, Any]:
+        """What the digest says of mu."""
+        problem = self.problem
+        if not problem.is_path:
+            return {"mu": problem.weights[0]}
+        return {"mu": problem.weights or {"path": problem.weight_count}, "choose": problem.rule}
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of what decides the numbers: name, weighted graph, problem, algorithm.
@@ -155,8 +162,7 @@ class Topology:
             "name": self.name,
             "mixing": [[i, j, w.hex()] for i, row in enumerate(self.graph.mixing) for j, w in row],
             "tree": self.graph.tree.parents,
-            "problem": self.problem.model_dump(exclude={"mu", *self.problem.left_out()})
-            | {"mu": self.problem.mu or 0.0},
+            "problem": self.problem.model_dump(exclude={"mu", *self.problem.left_out()}) | self._weights(),
             "algorithm": self.algorithm.model_dump(exclude={"preset": True, "masks": True, "start": {"path"}})
             | {"method": self.method, "tolerance": self.tolerance, "max_rounds": self.max_rounds},
         }

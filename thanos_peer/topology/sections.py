@@ -6,9 +6,18 @@ What concerns several keys at once (ids, edges, weights, p <= n) is checked in `
 import ipaddress
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 from thanos_peer.algorithm.methods import CHOICES, UNNAMED
 from thanos_peer.algorithm.regularizers import REGULARIZERS, is_smooth
@@ -31,6 +40,10 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 LARGEST_MATRIX = 2**28  # entries, 2 GiB
 # Of mu: squares of subgradients, and sums of those, must be finite.
 LARGEST_WEIGHT = 1e100
+# Values of mu in one run.
+MOST_WEIGHTS = 32
+# The sparsest answer that explains as much of what plain PCA does.
+DEFAULT_RULE = ("of_pca", 0.9)
 # With more, what follows from a graph would take minutes to find out.
 MOST_PEERS, MOST_EDGES = 2048, 2**18
 # Characters of the path of a file, at most.
@@ -153,13 +166,64 @@ def _check_weight(mu: float) -> float:
     return mu
 
 
+def _is_list_or_table(value: Any) -> str:
+    return "list" if isinstance(value, list) else "table" if isinstance(value, Mapping | Section) else "weight"
+
+
+def _check_weights(weights: list[float]) -> list[float]:
+    if not 2 <= len(set(weights)) == len(weights) <= MOST_WEIGHTS:
+        raise ValueError(f"must be a valid number, or a list of 2 to {MOST_WEIGHTS} distinct ones")
+    return weights
+
+
+class PathSection(Section):
+    """So many values of mu, from the largest useful one down, as the network finds them."""
+
+    path: Annotated[int, Field(ge=2, le=MOST_WEIGHTS)]
+
+
+class ChooseSection(Section):
+    """Which answer of a path is the result: one rule."""
+
+    nonzeros: Annotated[int, Field(ge=1)] | None = None
+    per_component: Annotated[int, Field(ge=1)] | None = None
+    variance: Annotated[float, Field(gt=0, le=1)] | None = None
+    of_pca: Annotated[float, Field(gt=0, le=1)] | None = None
+
+    @model_validator(mode="after")
+    def _has_one(self) -> Self:
+        if len(named := self.model_dump(exclude_none=True)) != 1:
+            raise ValueError(f"must be one of {', '.join(sorted(type(self).model_fields))}; here are {len(named)}")
+        return self
+
+    @property
+    def rule(self) -> tuple[str, float]:
+        """Its name, and its number."""
+        (rule,) = self.model_dump(exclude_none=True).items()
+        return rule
+
+
+Weight = Annotated[float, Field(ge=0), AfterValidator(_check_weight)]
+PositiveWeight = Annotated[float, Field(gt=0), AfterValidator(_check_weight)]
+Weights = Annotated[list[PositiveWeight], AfterValidator(_check_weights)]
+
+
 class Problem(Section):
     """Sparse PCA (8), or an objective of the user's own: n features, p components, the regularizer and its mu."""
 
     n: Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
     p: Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
     regularizer: Annotated[str, BeforeValidator(check_regularizer)]
-    mu: Annotated[float, Field(ge=0), AfterValidator(_check_weight)] | None = None
+    mu: (
+        Annotated[
+            Annotated[Weight, Tag("weight")]
+            | Annotated[Weights, Tag("list")]
+            | Annotated[PathSection, Tag("table")],
+            Discriminator(_is_list_or_table),
+        ]
+        | None
+    ) = None
+    choose: ChooseSection | None = None
     objective: Annotated[str, AfterValidator(check_code)] | None = None
     objective_options: PlainOptions = Field(default_factory=dict)
     regularizer_options: PlainOptions = Field(default_factory=dict)
@@ -170,6 +234,34 @@ class Problem(Section):
         """Whether there is no regularizer."""
         return is_smooth(self.regularizer)
 
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """All values of mu, from the largest on, as far as they stand in the file; 0 for no regularizer."""
+        if isinstance(self.mu, PathSection):
+            return ()
+        return tuple(sorted(self.mu, reverse=True)) if isinstance(self.mu, list) else (self.mu or 0.0,)
+
+    @property
+    def weight_count(self) -> int:
+        """How many values of mu there are."""
+        return self.mu.path if isinstance(self.mu, PathSection) else len(self.weights)
+
+    @property
+    def is_path(self) -> bool:
+        """Whether there are several."""
+        return self.weight_count > 1
+
+    @property
+    def rule(self) -> tuple[str, float]:
+        """By which one of them is chosen, and the number of that rule."""
+        return DEFAULT_RULE if self.choose is None else self.choose.rule
+
+    def weights_in_words(self) -> str:
+        """The values of mu."""
+        if isinstance(self.mu, PathSection):
+            return f"a path of {self.mu.path} values of mu"
+        return f"mu = {', '.join(f'{weight:g}' for weight in self.weights)}"
+
     def own_code(self) -> dict[str, str]:
         """The classes of the user's own, by key."""
         named = {} if self.objective is None else {"problem.objective": self.objective}
@@ -177,7 +269,8 @@ class Problem(Section):
 
     def left_out(self) -> set[str]:
         """What says nothing: the digest of a file without own code does not know that there could be some."""
-        return {key for key in ("objective", "objective_options", "regularizer_options") if not getattr(self, key)}
+        named = ("choose", "objective", "objective_options", "regularizer_options")
+        return {key for key in named if not getattr(self, key)}
 
 
 class ConstantStepSection(Section):
@@ -299,6 +392,8 @@ SECTIONS: Sections = {
     (): TopologyFile,
     ("peers",): PeerSection,
     ("problem",): Problem,
+    ("problem", "mu", "table"): PathSection,
+    ("problem", "choose"): ChooseSection,
     ("problem", "data", "synthetic"): SyntheticData,
     ("problem", "data", "files"): FileData,
     ("algorithm",): Algorithm,
@@ -313,4 +408,6 @@ SECTIONS: Sections = {
     ("algorithm", "smoothing", "decreasing"): DecreasingSmoothingSection,
 }
 UNION_KEYS = frozenset({place[1] for place in SECTIONS if len(place) == 3} | {"weights", "beta", "first"})
-UNION_TAGS = frozenset({place[2] for place in SECTIONS if len(place) == 3} | {"word", "matrix", "number"})
+UNION_TAGS = frozenset(
+    {place[2] for place in SECTIONS if len(place) == 3} | {"word", "matrix", "number", "weight", "list"}
+)
