@@ -124,11 +124,14 @@ class Summary:
         return [f"  path over mu        {self.choice}", *lines]
 
     def _words_on_plain_pca(self) -> list[str]:
-        if not self.plain_pca_explained_variance_ratio:
-            return []
+        words = self.words_on_plain_pca()
+        return [f"  plain PCA explains  {words}"] if words else []
+
+    def words_on_plain_pca(self) -> str:
+        """What so many components of plain PCA explain together; nothing where that is not known."""
         together = np.cumsum(self.plain_pca_explained_variance_ratio)
         shown = ", ".join(f"{j}: {share:.0%}" for j, share in enumerate(together, start=1))
-        return [f"  plain PCA explains  {shown} (so many components together)"]
+        return f"{shown} (so many components together)" if shown else ""
 
     def _words_on_variance(self) -> list[str]:
         if self.variance_explained is None:
