@@ -86,7 +86,7 @@ def end_of(run: Run) -> End | None:
     )
 
 
-def path_of(run: Run) -> tuple[Sequence[PathRow], str]:
+def answers_of(run: Run) -> tuple[Sequence[PathRow], str]:
     """The table of a path over mu, and by which rule the result was chosen; nothing where there is none."""
     told = [run.summary] if run.summary is not None else [run.facts[i] for i in sorted(run.facts)]
     return next(((each.path, each.choice) for each in told if each.path), ((), ""))

@@ -159,7 +159,7 @@ def _loadings(run: Run) -> PageSection:
 
 def _path(run: Run) -> list[PageSection]:
     """The path over mu, where there is one."""
-    path, choice = findings.path_of(run)
+    path, choice = findings.answers_of(run)
     if not path:
         return []
     said = (
