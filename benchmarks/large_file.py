@@ -38,6 +38,7 @@ mu = 0.01
 data = {{ kind = "files", center = true, scale = true, overall = "auto" }}
 
 [algorithm]
+method = "thanos"
 beta = "auto"
 max_rounds = 50
 start = {{ kind = "destiny", seed = 1, max_rounds = 50 }}

@@ -14,7 +14,8 @@ from typing import TypeAlias
 import click
 import numpy as np
 
-from thanos_peer.launch.cluster import Cluster, free_ports, prepare_peers
+from thanos_peer.launch.cluster import Cluster, prepare_peers
+from thanos_peer.launch.ports import free_ports
 from thanos_peer.storage.outcome import load_outcome
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import Topology, families, load

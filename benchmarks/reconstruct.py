@@ -48,8 +48,7 @@ from thanos_peer.block import AgentId, Block, Matrix
 from thanos_peer.phases import Found, Mixing, Pooling
 from thanos_peer.preparation import Share
 from thanos_peer.problem import Instance, assemble
-from thanos_peer.samples import Moments
-from thanos_peer.samples.moments import moments_of_rows
+from thanos_peer.samples import Moments, moments_of_rows
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import exposure, families, parse
 from thanos_peer.topology.graph import Graph
@@ -245,23 +244,26 @@ def sums_of_part(view: View, part: Sequence[AgentId], index: int) -> list[Matrix
             if block.kind == form.kind and i in view.members and j in part:
                 into.append(block.numbers)
     for number, (out, into) in sums.items():
-        added, taken = _shared_masks(view, part, phase, number, len(out[0]))
+        first = next(each for each in view.rounds(index) if each.r == number * phase.place.rounds)
+        added, taken = _shared_masks(view, part, phase, first, len(out[0]))
         found.append(form.decode(form.total(out[0], [*out[1:], *added], [*into, *taken])))
     return found
 
 
 def _shared_masks(
-    view: View, part: Sequence[AgentId], phase: Pooling, number: int, size: int
+    view: View, part: Sequence[AgentId], phase: Pooling, first: Round, size: int
 ) -> tuple[list[bytes], list[bytes]]:
-    """Masks that members share with the part, to be added and to be taken away; all others cancel in its sum."""
+    """Masks that members share with the part in the sum that begins with this round: to be added, and taken."""
     added, taken = list[bytes](), list[bytes]()
     if view.topology.masks_sums:
         for j in view.members:
-            neighbors, shared = view.graph.neighbors[j], view.rounds(1)[0].found[j].secrets or b""
+            neighbors, shared = view.graph.neighbors[j], first.found[j].secrets or b""
             secrets = {i: shared[at * SECRET_BYTES :][:SECRET_BYTES] for at, i in enumerate(neighbors)}
             masks = Masks(j, secrets, phase.name)
             for i in set(neighbors) & set(part):
-                (taken if i < j else added).append(masks.stream(i, number, size))
+                (taken if i < j else added).append(
+                    masks.stream(i, first.r // phase.place.rounds, first.states[j].words, size)
+                )
     return added, taken
 
 

@@ -1,13 +1,14 @@
 """Whether a neighbor can make libzmq abort a peer: fill its queue while it computes, then reset the connection.
 
-python benchmarks/resets.py [--minutes 10 | --provocations 20] [--only KIND]
+python benchmarks/resets.py [--minutes 10 | --provocations 20] [--only KIND] [--limited]
 
 A victim process runs `Links`, the transport of a peer, and holds up its event loop by steps of 0 to 1.3 s. This
 process speaks ZMTP to it over raw sockets. Kinds: `full queue` (more frames than are taken during a step, then a
 reset), `ping` (the same, and heartbeats behind the frames), `answers` (frames from the end that should only
 listen, then a reset) and `flood` (frames as fast as the line takes them, until the connection is closed). Printed
 are the number of each kind, the frames that the victim has taken meanwhile, and its largest resident memory. A
-victim that ends is an error.
+victim that ends is an error. With `--limited` it is a plain PULL socket with a queue of sixteen and heartbeats, as
+before `inbox.py`: that shows that the provocations do abort libzmq 4.3.5.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+import zmq
 
 from thanos_peer.transport.links import Links
 
@@ -117,6 +119,25 @@ def be_victim(port: int, liar: int, pipe: Connection) -> None:
     pipe.send(taken)
 
 
+def be_limited_victim(port: int, _: int, pipe: Connection) -> None:
+    """Run a socket whose input stops when its queue is full, and which writes heartbeats all the same."""
+    taken, context = 0, zmq.Context()
+    inbox = context.socket(zmq.PULL)
+    inbox.setsockopt(zmq.RCVHWM, 16)
+    inbox.setsockopt(zmq.HEARTBEAT_IVL, 500)  # milliseconds
+    inbox.setsockopt(zmq.HEARTBEAT_TIMEOUT, 4000)
+    inbox.bind(f"tcp://127.0.0.1:{port}")
+    pipe.send(None)
+    while not pipe.poll():
+        time.sleep(RNG.uniform(0, LONGEST_STEP))
+        with contextlib.suppress(zmq.Again):
+            while True:
+                inbox.recv(zmq.NOBLOCK)
+                taken += 1
+    pipe.send(taken)
+    context.destroy(linger=0)
+
+
 def largest_mib(pid: int) -> float:
     """The most memory that a process has ever had resident."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -133,14 +154,16 @@ def free_port() -> int:
 @click.option("--minutes", type=float, default=10.0, show_default=True)
 @click.option("--provocations", type=int, help="End after so many.")
 @click.option("--only", "kinds", type=click.Choice(list(FILLS)), multiple=True, help="Only these kinds.")
-def main(minutes: float, provocations: int | None, kinds: tuple[str, ...]) -> None:
+@click.option("--limited", "is_limited", is_flag=True, help="Provoke a plain socket instead, which aborts.")
+def main(minutes: float, provocations: int | None, kinds: tuple[str, ...], *, is_limited: bool) -> None:
     """Provoke a victim, and print what it has survived."""
     port, done, began = free_port(), Counter[str](), time.monotonic()
     ours, theirs = multiprocessing.Pipe()
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(20)
         liar = int(server.getsockname()[1])
-        victim = multiprocessing.get_context("spawn").Process(target=be_victim, args=(port, liar, theirs))
+        be = be_limited_victim if is_limited else be_victim
+        victim = multiprocessing.get_context("spawn").Process(target=be, args=(port, liar, theirs))
         victim.start()
         ours.recv()
         for kind in itertools.islice(itertools.cycle(kinds or FILLS), provocations):

@@ -26,8 +26,9 @@ from peers import run_ours
 
 from thanos_peer.launch.chaos import Chaos
 from thanos_peer.launch.claims import check_claims
-from thanos_peer.launch.cluster import Cluster, free_ports, prepare_peers
+from thanos_peer.launch.cluster import Cluster, prepare_peers
 from thanos_peer.launch.faults import KILLS, Fault, draw_faults, kinds_for, latest_round
+from thanos_peer.launch.ports import free_ports
 from thanos_peer.launch.proxy import Proxies
 from thanos_peer.problem import build
 from thanos_peer.simulate import StackedNetwork

@@ -1,4 +1,4 @@
-"""How many sums the phase `leading` and the method `proximal` take: what predictions and `auto` reckon with.
+"""How many sums the phase `leading` and the method `proximal` take: what predictions and `auto` expect.
 
 And how many iterations `proximal-tracking` takes, each of as many rounds as its graph needs.
 

@@ -16,7 +16,7 @@ import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 from namespaces import need  # noqa: E402
 
-from thanos_peer.launch import cluster  # noqa: E402
+from thanos_peer.launch import ports  # noqa: E402
 
 settings.register_profile("thanos-peer", deadline=None, max_examples=60)
 settings.load_profile("thanos-peer")
@@ -25,7 +25,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests run beside each other, and a port is free until its peer listens, seconds later: each process has its own.
 _number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-cluster.PORTS = cluster.PORTS[_number :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))]
+ports.PORTS = ports.PORTS[_number :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))]
 
 
 @pytest.fixture

@@ -31,6 +31,13 @@ def ip(*arguments):
     return run("ip", *arguments)
 
 
+def own_etc(directory):
+    """A copy of /etc to change, and what to put before a command that alone shall see it as /etc."""
+    need("unshare", "mount")
+    etc = Path(shutil.copytree("/etc", directory / "etc", symlinks=True))
+    return etc, ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc && exec "$@"', str(etc)]
+
+
 class Lan:
     """Hosts 10.77.0.1, 10.77.0.2, ... on one switch; number them from 0."""
 

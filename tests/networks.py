@@ -44,11 +44,11 @@ def with_keys(raw: dict) -> dict:
 
 
 def found_bits(found: Found) -> dict:
-    """What an agent has found, by name, as something to compare to the last bit; its secrets are its own."""
+    """What an agent has found, by name, to compare to the last bit; but not what masks are made of."""
     known = {
         field.name: getattr(found, field.name)
         for field in fields(Found)
-        if field.name not in ("over", "secrets", "final")
+        if field.name not in ("over", "secrets", "words", "final")
     }
     last = {f"final.{name}": array for name, array in (found.final or {}).items()}
     return {"over": found.over} | {name: np.asarray(each).tobytes() for name, each in (known | last).items()}

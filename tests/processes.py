@@ -12,7 +12,7 @@ import numpy as np
 import tomlkit
 from networks import raw_topology
 
-from thanos_peer.launch.cluster import free_ports
+from thanos_peer.launch.ports import free_ports
 from thanos_peer.loadings.findings import facts_of_loadings, findings_of
 from thanos_peer.problem import build
 from thanos_peer.simulate import AgentNetwork

@@ -11,7 +11,8 @@ from strangers import pair_of
 from thanos_peer.block import Block, StopWord
 from thanos_peer.errors import RemoteProtocolError
 from thanos_peer.preparation import outline
-from thanos_peer.protocol.wire import Codec, Hello
+from thanos_peer.protocol.messages import Hello
+from thanos_peer.protocol.wire import Codec
 
 
 class Puppet:

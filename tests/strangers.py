@@ -12,7 +12,8 @@ from processes import wait_until
 
 from thanos_peer.block import Block, StopWord
 from thanos_peer.peer.status import ask, local_address
-from thanos_peer.protocol.wire import Codec, Hello
+from thanos_peer.protocol.messages import Hello
+from thanos_peer.protocol.wire import Codec
 from thanos_peer.transport.keys import read_secret, secret_directory, secret_file
 
 

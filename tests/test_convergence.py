@@ -96,12 +96,28 @@ def judged(
             f"residual 1.1e+00 above 1, the size of the problem itself; {SMOOTHING}",
         ),
         (
+            {"residual": 1.4, "is_below": False},
+            'residual 1.4e+00 above tolerance 0.0001 after 3000 rounds; take method = "auto"',
+        ),
+        (
             {"residual": 9e-5, "weakest": 1e-6, "is_below": False},
             f"residual 9.0e-05, but its weakest component is worth 1.0e-06 and is not determined; {MORE}",
         ),
         (
             {"residual": 3e-5, "is_below": False, "tolerance": 1e-6, "exchange": "float32"},
             f"residual 3.0e-05 above tolerance 1e-06 after 3000 rounds; {EXACT}",
+        ),
+        (
+            {"residual": 3e-3, "is_below": False, "tolerance": 1e-6, "exchange": "float32"},
+            f"residual 3.0e-03 above tolerance 1e-06 after 3000 rounds; {EXACT}; {MORE}",
+        ),
+        (
+            {"residual": 3e-3, "is_below": False, "tolerance": 1e-6, "exchange": "float32", "method": "drgta"},
+            f"residual 3.0e-03 above tolerance 1e-06 after 3000 rounds; {EXACT}; {SMOOTHING}",
+        ),
+        (
+            {"residual": None, "is_below": False, "tolerance": 1e-6, "exchange": "float32"},
+            f"tolerance 1e-06 not reached after 3000 rounds; {EXACT}; {MORE}",
         ),
     ],
 )

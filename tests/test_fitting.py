@@ -279,3 +279,101 @@ def test_methods_that_search_from_one_start_refuse_restarts():
     parts = np.array_split(np.random.default_rng(3).standard_normal((30, 5)), 3)
     with pytest.raises(ConfigError, match=r"algorithm\.restarts: leave it out"):
         thanos_peer.fit(parts, 2, method="proximal-tracking", restarts=4)
+
+
+def samples_with_gaps(share=0.05):
+    rng, samples = np.random.default_rng(4), make_samples()
+    for part in samples:
+        part[rng.random(part.shape) < share] = np.nan
+    return samples
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("method", ["auto", "proximal"])
+def test_missing_values_become_the_mean_of_all_that_is_there(center, method):
+    samples = samples_with_gaps()
+    rows = np.vstack(samples)
+    filled = np.where(np.isnan(rows), np.nanmean(rows, axis=0), rows)
+    settings = {"center": center, "scale": True, "method": method}
+    result = thanos_peer.fit(samples, 2, missing="mean", **settings)
+    expected = thanos_peer.fit(np.array_split(filled, 4), 2, **settings)
+    np.testing.assert_allclose(result.components_, expected.components_, atol=1e-8)
+    np.testing.assert_allclose(result.fill_, np.nanmean(rows, axis=0), rtol=1e-12)
+    assert result.facts["missing"] == np.isnan(rows).sum(axis=0).tolist()
+    assert (result.mean_ is None) == (not center)
+    np.testing.assert_allclose(
+        result.transform(samples[1]), expected.transform(filled[23:46]), rtol=1e-6, atol=1e-8
+    )
+    assert expected.fill_ is None
+    assert expected.facts["missing"] is None
+    with pytest.raises(DataFileError, match=r"^samples has nan in row"):
+        expected.transform(samples[1])
+
+
+def test_a_masked_entry_is_a_missing_value():
+    samples = samples_with_gaps()
+    masked = [np.ma.masked_invalid(part) for part in samples]
+    for part in masked:
+        part.data[part.mask] = 1e9
+    one, other = (thanos_peer.fit(each, 2, missing="mean") for each in (samples, masked))
+    assert one.components_.tobytes() == other.components_.tobytes()
+    assert one.transform(samples[2]).tobytes() == other.transform(masked[2]).tobytes()
+    with pytest.raises(
+        DataFileError, match=r"^samples\[0\] has \d+ masked entries, the first at \[\d+, \d+\]; fill"
+    ):
+        thanos_peer.fit(masked, 2)
+    rows = [list(part) for part in masked]
+    assert isinstance(rows[0][0], np.ma.MaskedArray)
+    with pytest.raises(DataFileError, match=r"^samples\[0\] has \d+ masked entries"):
+        thanos_peer.fit(rows, 2)
+    complete = [np.ma.array(part) for part in make_samples()]
+    plain = thanos_peer.fit(make_samples(), 2)
+    assert thanos_peer.fit(complete, 2).components_.tobytes() == plain.components_.tobytes()
+    with pytest.raises(DataFileError, match="masked entries"):
+        plain.transform(masked[0])
+
+
+def test_whole_numbers_may_be_masked_too():
+    rng = np.random.default_rng(2)
+    whole = [np.ma.array(rng.integers(0, 9, (20, 4)), mask=rng.random((20, 4)) < 0.1) for _ in range(2)]
+    result = thanos_peer.fit(whole, 2, missing="mean")
+    assert sum(result.facts["missing"]) == sum(part.mask.sum() for part in whole)
+
+
+def test_too_much_that_is_missing_is_refused():
+    samples = make_samples()
+    for part in samples[:3]:
+        part[:, 2] = np.nan
+    with pytest.raises(
+        DataFileError, match=r"of feature 2 \(counted from 0\), 68 of 90 \(75\.6%\)\. At most 50\.0%"
+    ):
+        thanos_peer.fit(samples, 2, missing="mean")
+    thanos_peer.fit(samples, 2, missing="mean", max_missing=np.float32(0.76))
+    with pytest.raises(ConfigError, match=r"problem\.data\.max_missing = 0\.7: leave it out"):
+        thanos_peer.fit(make_samples(), 2, max_missing=0.7)
+
+
+def test_numbers_of_numpy_are_numbers():
+    settings = {"regularizer": "group-l21", "method": "proximal"}
+    plain = {"mu": 0.125, "seed": 3, "max_rounds": 90, "tolerance": 0.5, "restarts": 2, "center": True}
+    groups = np.array([[0, 1], [2, 3]])
+    same = {
+        "mu": np.float32(0.125),
+        "seed": np.int8(3),
+        "max_rounds": np.uint16(90),
+        "tolerance": np.float64(0.5),
+        "restarts": np.array(2),
+        "center": np.bool_(True),  # noqa: FBT003
+    }
+    one = thanos_peer.fit(make_samples(), 2, regularizer_options={"groups": groups.tolist()}, **settings, **plain)
+    other = thanos_peer.fit(
+        make_samples(),
+        np.int64(2),
+        regularizer_options={"groups": [list(each) for each in groups]},
+        **settings,
+        **same,
+    )
+    assert one.components_.tobytes() == other.components_.tobytes()
+    for wrong in (2.0, np.float64(2.0), "2", True):
+        with pytest.raises(ConfigError, match=r"problem\.p"):
+            thanos_peer.fit(make_samples(), wrong)

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomlkit
 from click.testing import CliRunner
 
 from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.cli.app import app
-from thanos_peer.launch.cluster import free_ports
+from thanos_peer.launch.ports import free_ports
+from thanos_peer.topology.policy import Policy
 
 ROOT = Path(__file__).parent.parent
 PAGES = {
@@ -77,6 +79,26 @@ def test_the_output_of_topology_check_is_the_real_one(monkeypatch):
     monkeypatch.chdir(ROOT)
     result = CliRunner().invoke(app, ["topology", "check", "topologies/small.toml"])
     assert result.output == console_block("thanos-peer topology check topologies/small.toml")
+
+
+def test_the_rules_of_a_site_that_are_shown_are_rules_and_all_of_them():
+    (rules,) = re.findall(r"```toml\n(.*?)```", PAGES["docs/privacy.md"], re.DOTALL)
+    assert list(Policy.model_validate(tomlkit.parse(rules).unwrap()).asked) == list(Policy.model_fields)
+    told = re.findall(r"^\| `(\w+) = [^|]*` \|", PAGES["docs/topology.md"], re.MULTILINE)
+    assert told == list(Policy.model_fields)
+
+
+def test_what_disclose_says_of_a_path_with_data_files_is_the_real_table(tmp_path, monkeypatch):
+    disclose = "thanos-peer disclose path.toml --id 0"
+    monkeypatch.chdir(tmp_path)
+    for command in ("topology new path --peers 4 -o path.toml", "keys new --all path.toml"):
+        assert CliRunner().invoke(app, command.split()).exit_code == 0
+    document = tomlkit.parse(Path("path.toml").read_text(encoding="utf-8"))
+    document["problem"]["data"] = {"kind": "files", "center": True, "scale": True, "overall": "auto"}
+    Path("path.toml").write_text(tomlkit.dumps(document), encoding="utf-8")
+    result = CliRunner().invoke(app, disclose.split()[1:])
+    assert result.exit_code == 0, result.output
+    assert f"\n\n{console_block(disclose)}\n" in result.output
 
 
 def test_the_table_of_methods_has_a_row_for_each_with_its_own_defaults():

@@ -9,7 +9,7 @@ import numpy as np
 from networks import found_bits, make_instance, raw_topology
 from sklearn import datasets
 
-from thanos_peer.launch.cluster import free_ports
+from thanos_peer.launch.ports import free_ports
 from thanos_peer.simulate import AgentNetwork
 
 PREPARED = {"kind": "files", "center": True, "scale": True, "overall": "auto"}

@@ -252,7 +252,7 @@ class Agent:
 
     @property
     def convergence(self) -> Convergence:
-        """What may be said of its answer."""
+        """The verdict on its answer."""
         runner = self.runner
         return of_findings(
             self._topology, runner.found, is_below_tolerance=runner.is_below_tolerance, rounds=runner.main_round

@@ -46,7 +46,7 @@ class Block(NamedTuple):
         eta: Its step size in this round.
         stop: Its word on stopping.
         fallback: The earliest round from which it may have to start again; what it says of that is no part of
-            the round, and may differ when the block is said again.
+            the round, and may differ when the block is sent again.
         kind: PAIR; or a format of whole numbers on their way up the tree; or WORD, float64 numbers on their way
             down; or KEY, the bytes of a public key; or NOTHING.
         to: The neighbors that the numbers are for, the others get none; None for all.

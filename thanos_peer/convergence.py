@@ -10,17 +10,21 @@ from thanos_peer.phases import Found
 from thanos_peer.topology import Topology
 
 FEWER = "take fewer components, or a smaller tolerance"
-SMOOTHING = 'what is left is the smoothing: take method = "auto"'
+EXACT = 'take method = "auto"'
+SMOOTHING = f"what is left is the smoothing: {EXACT}"
+MORE_ROUNDS = f"raise max_rounds, or {EXACT}"
 CHECK = "check that the objective is smooth, and gradient the gradient of value"
 SEARCHED = (
     f"its search of at most {MOST:,} evaluations from each start is over: take a larger tolerance, another start, "
     f'or method = "{GENERAL}", which max_rounds alone bounds'
 )
+# A residual within this factor of what rounding on the way lets it reach is not to be had smaller by other means.
+NEAR_ROUNDING = 10
 STATIONARY = "stationary, not necessarily the global minimum"
 
 
 class Convergence(NamedTuple):
-    """What may be said of an answer, and whether it has converged; None where nothing is certified or judged."""
+    """A verdict in words, and whether the answer has converged; None where nothing is certified or judged."""
 
     words: str
     has_converged: bool | None
@@ -36,7 +40,7 @@ def judge(
     starts: int | None = None,
     is_shared: bool = True,
 ) -> Convergence:
-    """What may be said of an answer.
+    """The verdict on an answer.
 
     Of a method that mixes the certificate decides, and not the rule by which it stops. One that sums looks at
     values as well, and knows where a gradient is none.
@@ -91,7 +95,7 @@ def _objection(
 ) -> str | None:
     """Why an answer has not converged, and what to do; None if it has."""
     tolerance, after = f"tolerance {topology.tolerance:g}", f"after {rounds} rounds"
-    advice = _less(topology) if is_below_tolerance else _more(topology, rounds)
+    advice = _less(topology) if is_below_tolerance else _more(topology, residual, rounds)
     if residual is None:
         return f"{tolerance} not reached {after}; {advice}"
     if residual > topology.tolerance:
@@ -141,13 +145,10 @@ def _less(topology: Topology) -> str:
     )
 
 
-def _more(topology: Topology, rounds: int) -> str:
+def _more(topology: Topology, residual: float | None, rounds: int) -> str:
     """What to do where it was not."""
     if METHODS[topology.method].mixes:
-        if topology.tolerance < topology.least_tolerance:
-            return f'exchange = "float32" reaches about {topology.least_tolerance:g}: take "float64"'
-        is_fixed = _smooths(topology) and "smoothing" not in METHODS[topology.method].settings
-        return SMOOTHING if is_fixed else 'raise max_rounds, or take method = "auto"'
+        return _more_mixing(topology, residual)
     why = topology.why_over(rounds)
     if why == "max_rounds":
         return "raise max_rounds"
@@ -155,6 +156,19 @@ def _more(topology: Topology, rounds: int) -> str:
         return SEARCHED
     check = "" if topology.problem.objective is None else f"; {CHECK}"
     return f"it does not fall any further: take a larger tolerance, or another start{check}"
+
+
+def _more_mixing(topology: Topology, residual: float | None) -> str:
+    """The same for methods that mix: rounding on the way alone is in the way only of a residual near to it."""
+    is_fixed = _smooths(topology) and "smoothing" not in METHODS[topology.method].settings
+    more, least = SMOOTHING if is_fixed else MORE_ROUNDS, topology.least_tolerance
+    # An X of zeros, or one that wanders, does not come back.
+    if residual is not None and residual > 1:
+        more = EXACT
+    if topology.tolerance >= least:
+        return more
+    finer = f'exchange = "float32" reaches about {least:g}: take "float64"'
+    return finer if residual is not None and residual <= NEAR_ROUNDING * least else f"{finer}; {more}"
 
 
 def _smooths(topology: Topology) -> bool:

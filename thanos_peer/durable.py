@@ -76,6 +76,16 @@ def open_private(path: Path, flags: int = os.O_RDONLY) -> int:
     return _checked(path, flags | _CAREFULLY, is_own=True)
 
 
+def open_regular(path: Path) -> IO[bytes]:
+    """A file of any user, or what a link leads to, to be read; never waits for a pipe.
+
+    Raises:
+        NotRegularError: It is no regular file.
+        OSError: It cannot be read.
+    """
+    return os.fdopen(_checked(path, os.O_RDONLY | _CAREFULLY & ~os.O_NOFOLLOW, is_own=False), "rb")
+
+
 def read_regular(path: Path, most: int | None = None, *, is_own: bool = False) -> bytes:
     """The content of a file; never waits for a pipe.
 
@@ -89,8 +99,7 @@ def read_regular(path: Path, most: int | None = None, *, is_own: bool = False) -
         NotRegularError: It is no regular file.
         OSError: It cannot be read.
     """
-    careful = _CAREFULLY if is_own else _CAREFULLY & ~os.O_NOFOLLOW
-    with os.fdopen(_checked(path, os.O_RDONLY | careful, is_own=is_own), "rb") as file:
+    with os.fdopen(open_private(path), "rb") if is_own else open_regular(path) as file:
         # read() would first allocate `most` bytes.
         size = os.fstat(file.fileno()).st_size
         return file.read(size if most is None else min(most, size))

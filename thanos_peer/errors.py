@@ -116,9 +116,10 @@ class OwnCodeError(ConfigError):
 class PolicyError(ConfigError):
     """A run that breaks rules which a site has set for itself; nothing was sent."""
 
-    def __init__(self, policy: str, topology: str, agent: int, faults: Sequence[str]) -> None:
+    def __init__(self, policies: Sequence[str], topology: str, agent: int, faults: Sequence[str]) -> None:
         broken = faults[0] if len(faults) == 1 else "\n  ".join([f"{len(faults)} rules are broken", *faults])
-        super().__init__(f"{policy} does not let peer {agent} take part in {topology}: {broken}")
+        verb = "does" if len(policies) == 1 else "do"
+        super().__init__(f"{' and '.join(policies)} {verb} not let peer {agent} take part in {topology}: {broken}")
 
 
 class DivergenceError(ThanosPeerError):

@@ -14,8 +14,15 @@ from thanos_peer.errors import ConfigError
 from thanos_peer.loadings.findings import facts_of_loadings, found_as_findings
 from thanos_peer.loadings.result import Result
 from thanos_peer.problem import Instance, assemble
-from thanos_peer.samples import Moments, check_same_features, columns_of, named
-from thanos_peer.samples.moments import moments_of_rows
+from thanos_peer.samples import (
+    Incomplete,
+    Moments,
+    check_same_features,
+    columns_of,
+    moments_of_rows,
+    named,
+    unmasked,
+)
 from thanos_peer.samples.names import check_names
 from thanos_peer.simulate import StackedNetwork
 from thanos_peer.topology import families, parse
@@ -34,6 +41,8 @@ def fit(  # noqa: PLR0913 - named, each with its default
     graph: str | Iterable[Edge] = "ring",
     center: bool = True,
     scale: bool = False,
+    missing: Literal["refuse", "mean"] = "refuse",
+    max_missing: float | None = None,
     method: str = "auto",
     start: Literal["leading", "destiny", "random"] = "leading",
     seed: int = 1,
@@ -65,6 +74,9 @@ def fit(  # noqa: PLR0913 - named, each with its default
         graph: Who is whose neighbor: the name of a family ("ring", "complete", ...), or pairs of agents.
         center: Whether to subtract the mean of all samples.
         scale: Whether to divide each feature by its standard deviation over all samples.
+        missing: "refuse" ends with an error where a value is NaN or masked; "mean" takes the mean of its feature
+            over all samples instead.
+        max_missing: With "mean", the largest share of the values of a feature that may be missing; None for half.
         method: "auto" finds the exact answer, by the Gram matrix ("gram") or by steps ("proximal"), whichever
             sends less; "thanos" is the method of the paper.
         start: "leading" and "destiny" find the leading singular vectors first; "random" starts anywhere.
@@ -90,16 +102,19 @@ def fit(  # noqa: PLR0913 - named, each with its default
         ConfigError: Samples or settings cannot be used.
         DivergenceError: A step left the numbers.
     """
-    moments = _moments_of(samples, feature_names, keeps_rows=traits_of(method).needs_samples)
+    moments = _moments_of(
+        samples, feature_names, keeps_rows=traits_of(method).needs_samples, allows_missing=missing == "mean"
+    )
     problem: dict[str, Any] = {"regularizer": regularizer, "regularizer_options": dict(regularizer_options or {})}
-    problem |= {} if is_smooth(regularizer) else {"mu": _plain_weights(mu)}
+    problem |= {} if is_smooth(regularizer) else {"mu": mu}
     problem |= {} if choose is None else {"choose": dict(choose)}
     wanted = {"max_rounds": max_rounds, "tolerance": tolerance}
     algorithm: dict[str, Any] = {"method": method, "start": {"kind": start, "seed": seed}}
     algorithm |= settings_of(method)
     algorithm |= {key: value for key, value in wanted.items() if value is not None}
     algorithm |= {} if restarts == 1 else {"restarts": restarts}
-    data = {"kind": "files", "center": center, "scale": scale, "overall": "auto"}
+    data = {"kind": "files", "center": center, "scale": scale, "overall": "auto", "missing": missing}
+    data |= {} if max_missing is None else {"max_missing": max_missing}
     raw = {
         "name": "fit",
         "edges": _edges_of(graph, len(moments), seed),
@@ -107,7 +122,7 @@ def fit(  # noqa: PLR0913 - named, each with its default
         "algorithm": algorithm,
         "peers": [{"id": i, "address": f"ipc://@{i}"} for i in range(len(moments))],
     }
-    topology = parse(raw, file=Path("fit"), may_lack_data=True, reads_data=False)
+    topology = parse(_plain(raw), file=Path("fit"), may_lack_data=True, reads_data=False)
     instance = assemble(topology, moments)
     network = StackedNetwork(instance)
     while not network.is_done:
@@ -115,14 +130,22 @@ def fit(  # noqa: PLR0913 - named, each with its default
     return _result_of(instance, network, moments[0].features)
 
 
-def _plain_weights(mu: float | Sequence[float] | Mapping[str, int]) -> Any:
-    """As a file has them."""
-    if isinstance(mu, Mapping):
-        return dict(mu)
-    return mu if np.ndim(mu) == 0 else [float(each) for each in np.asarray(mu).ravel()]
+def _plain(value: Any) -> Any:
+    """The same with numbers of Python where numpy, or another package, has numbers of its own."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if hasattr(value, "__index__") and not isinstance(value, bool):
+        return index(value)
+    return value
 
 
-def _moments_of(samples: Iterable[ArrayLike], names: Sequence[str] | None, *, keeps_rows: bool) -> list[Moments]:
+def _moments_of(
+    samples: Iterable[ArrayLike], names: Sequence[str] | None, *, keeps_rows: bool, allows_missing: bool
+) -> list[Moments | Incomplete]:
     is_list = (
         isinstance(samples, Iterable) and not isinstance(samples, Mapping) and not hasattr(samples, "__array__")
     )
@@ -131,17 +154,20 @@ def _moments_of(samples: Iterable[ArrayLike], names: Sequence[str] | None, *, ke
         raise ConfigError("samples must be a list of arrays, one for each agent")
     features = _features_of(samples[0], names)
     n: int | None = None if features is None else len(features)
-    moments: list[Moments] = []
+    moments: list[Moments | Incomplete] = []
     for i, each in enumerate(samples):
         with named(f"samples[{i}]"):
             check_same_features(columns_of(each), columns_of(samples[0]), as_in="samples[0]")
-            moments.append(moments_of_rows(_as_array(each), features, n=n, keeps_rows=keeps_rows))
+            rows = _as_array(unmasked(each, allows_missing=allows_missing))
+            moments.append(
+                moments_of_rows(rows, features, n=n, keeps_rows=keeps_rows, allows_missing=allows_missing)
+            )
         n = moments[0].columns
     return moments
 
 
 def _features_of(first: ArrayLike, names: Sequence[str] | None) -> tuple[str, ...] | None:
-    """What the features are called: as it is said, or else as in the first samples."""
+    """The names of the features: those given, or else those of the first samples."""
     with named("samples[0]" if names is None else "feature_names"):
         found = columns_of(first) if names is None else [str(name) for name in names]
         return None if found is None else check_names(found)
@@ -187,6 +213,7 @@ def _result_of(instance: Instance, network: StackedNetwork, features: tuple[str,
         sparse_components_=sparse.T,
         mean_=findings.mean,
         scale_=findings.scale,
+        fill_=findings.fill,
         feature_names_in_=None if features is None else np.array(features),
         explained_variance_ratio_=findings.explained_variance_ratio,
         common_components_=None if findings.common is None else findings.common.T,

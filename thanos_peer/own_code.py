@@ -1,7 +1,7 @@
 """Objectives and regularizers of the user's own: named in the topology file, run only where a person allows it.
 
-A topology file may come from a stranger. What it names, MODULE:CLASS, is imported when the person at this host has
-said so for this module, and nothing of it before. Whatever the code does wrong then is told in one line, with its
+A topology file may come from anywhere. What it names, MODULE:CLASS, is imported when the person at this host has
+said so for this module, and nothing of it before. What the code does wrong then is reported in one line, with its
 name.
 """
 

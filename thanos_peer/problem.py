@@ -22,7 +22,7 @@ from thanos_peer.phases import Found, Plan
 from thanos_peer.preparation import NOTHING_LEFT, Share, pooled_findings
 from thanos_peer.preparation.own import weight_of
 from thanos_peer.rules import regularizer_of, share_of_regularizer
-from thanos_peer.samples import Moments
+from thanos_peer.samples import Incomplete, Moments
 from thanos_peer.topology import Topology
 from thanos_peer.topology.data import moments_of, samples_of
 
@@ -40,7 +40,7 @@ def share_of(topology: Topology, agent: AgentId) -> Share:
     return share
 
 
-def _data_of(topology: Topology, agents: Sequence[AgentId]) -> list[Moments | Objective]:
+def _data_of(topology: Topology, agents: Sequence[AgentId]) -> list[Moments | Incomplete | Objective]:
     """What some agents bring: samples that are fixed, files that the network may have to prepare, or own code."""
     check_allowed(topology)
     if topology.problem.objective is not None:
@@ -222,7 +222,7 @@ def build(topology: Topology) -> Instance:
     return assemble(topology, _data_of(topology, range(topology.d)))
 
 
-def assemble(topology: Topology, data: Sequence[Moments | Objective]) -> Instance:
+def assemble(topology: Topology, data: Sequence[Moments | Incomplete | Objective]) -> Instance:
     """The whole network of agents that bring this, in order of id."""
     shares = [Share(topology, i, own) for i, own in enumerate(data)]
     found = pooled_findings(topology, shares)

@@ -14,7 +14,7 @@ from processes import PATIENCE, ended_afterwards, own_name, start_peer, wait_unt
 
 from thanos_peer.cli import progress as progress_module
 from thanos_peer.cli.progress import Progress
-from thanos_peer.launch.cluster import free_ports
+from thanos_peer.launch.ports import free_ports
 from thanos_peer.topology import load
 
 

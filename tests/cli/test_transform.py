@@ -71,12 +71,15 @@ def test_csv_and_npy_hold_the_same_bits(tmp_path, run):
         ("acbde", "has the same features in another order: column 2 is 'c'; must be 'b', as in "),
         ("abcdx", "has other features: column 5 is 'x'; must be 'e', as in "),
         ("abcd", "has 4 columns; must have 5, as in "),
+        ("abcdefg", "has 7 columns; must have 5, as in "),
     ],
 )
 def test_other_features_are_refused_with_the_first_difference(tmp_path, run, features, message):
-    samples = write_table(tmp_path / "x.csv", SAMPLES[:, : len(features)], features=tuple(features))
+    rows = np.hstack([SAMPLES, SAMPLES])[:, : len(features)]
+    samples = write_table(tmp_path / "x.csv", rows, features=tuple(features))
     result = call("transform", run, samples, "-o", tmp_path / "scores.csv", code=3)
-    assert result.stderr == f"Error: {samples} {message}{run / 'peers' / '0.npz'}\n"
+    besides = {4: ": it lacks 'e'", 7: ": it has besides 'f', 'g'"}.get(len(features), "")
+    assert result.stderr == f"Error: {samples} {message}{run / 'peers' / '0.npz'}{besides}\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "x.csv"]
 
 

@@ -74,6 +74,7 @@ def test_synthetic_data_have_the_seeds_from_that_of_the_file_on():
     assert [each.seed for each in made] == [1, 1, 2, 2, 3, 3]
     assert [each.topology.problem.data.seed for each in made] == [1, 1, 2, 2, 3, 3]
     assert len({each.digest for each in made}) == 6
+    assert len({each.problem for each in made}) == 3
     judges = [judge_topology(asked, each) for each in made]
     assert {each.method for each in judges} == {JUDGE}
     assert len({each.digest for each in judges}) == 3
@@ -83,9 +84,9 @@ def test_synthetic_data_have_the_seeds_from_that_of_the_file_on():
 def with_files(tmp_path):
     """A file that names data files, which are not looked into here."""
 
-    def make(start):
+    def make(start, overall="raw"):
         raw = raw_topology(d=3, method="proximal")
-        raw["problem"]["data"] = {"kind": "files"}
+        raw["problem"]["data"] = {"kind": "files", "overall": overall}
         raw["algorithm"]["start"] = start
         for peer in raw["peers"]:
             peer["data"] = f"{peer['id']}.npy"
@@ -100,6 +101,30 @@ def test_data_files_stay_and_the_start_has_the_seeds(with_files):
     made = trials(asked, contenders(asked)[0])
     assert [each.seed for each in made] == [7, 8]
     assert [each.topology.algorithm.start.seed for each in made] == [7, 8]
+
+
+@pytest.mark.parametrize(
+    ("kind", "overall", "problems"),
+    [
+        ("random", "raw", 1),
+        ("random", "auto", 1),
+        ("leading", "auto", 1),
+        ("destiny", "raw", 1),
+        # Each start finds a norm of its own, up to its tolerance.
+        ("destiny", "auto", 3),
+    ],
+)
+def test_runs_on_the_same_data_files_have_one_best_wherever_they_start(with_files, kind, overall, problems):
+    file = with_files({"kind": kind, "seed": 7}, overall)
+    for asked in request(file, seeds=3), request(file, seeds=1, sweep={"algorithm.start.seed": [7, 8, 9]}):
+        assert len({each.problem for each in trials(asked, contenders(asked)[0])}) == problems
+
+
+def test_starts_that_divide_by_another_norm_have_another_best(with_files):
+    for overall, problems in ("raw", 1), ("auto", 2):
+        file = with_files({"kind": "random", "seed": 7}, overall)
+        asked = request(file, seeds=1, sweep={"algorithm.start.kind": ["random", "leading"]})
+        assert len({each.problem for each in trials(asked, contenders(asked)[0])}) == problems
 
 
 def test_the_default_start_has_seeds_too(with_files):

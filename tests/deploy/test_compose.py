@@ -233,6 +233,22 @@ def test_the_memory_of_a_peer_has_room_for_the_gram_matrix_of_a_file_that_is_els
     assert memory_of(topology) >= few + 7 * 8 * 1000**2 // 2**20
 
 
+def test_the_memory_of_a_peer_has_room_for_the_sums_over_pairs_where_values_may_be_missing(tmp_path):
+    memory = []
+    (tmp_path / "private").mkdir()
+    for i in range(4):
+        np.save(tmp_path / f"private/{i}.npy", np.ones((1001, 1000), dtype=np.int8))
+    for missing in ("refuse", "mean"):
+
+        def change(raw, missing=missing):
+            give_files(raw)
+            raw["problem"]["n"] = 1000
+            raw["problem"]["data"]["missing"] = missing
+
+        memory.append(memory_of(write_topology(tmp_path / "net.toml", "ring", 4, change=change)))
+    assert memory[1] >= memory[0] + 5 * 8 * 1000**2 // 2**20
+
+
 def parquet_for_two(tmp_path):
     """A change that gives two of four peers Parquet files."""
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
@@ -527,3 +543,48 @@ def test_portable_goes_with_neither_a_user_nor_data_files_nor_keys(tmp_path):
         np.save(tmp_path / f"private/{i}.npy", np.ones((3, 6)))
     topology = write_topology(tmp_path / "other.toml", "path", 2, change=give_files)
     assert "data files" in call("compose", topology.file, "-o", tmp_path / "x", "--portable", code=3).stderr
+
+
+def exact(raw):
+    raw["algorithm"] = {"method": "gram"}
+
+
+def test_rules_go_along_to_where_a_host_has_its_own(tmp_path):
+    rules = tmp_path / "site.toml"
+    rules.write_text("masked_sums = true\nleast_coalition = 2\n", encoding="utf-8")
+    topology, directory = written(tmp_path, "--policy", rules, change=exact)
+    copy = directory / "policy.toml"
+    assert copy.read_bytes() == rules.read_bytes()
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o644
+    content, stack = read(directory / "compose.yaml"), read(directory / "stack.yaml")
+    users = {content["x-peer"]["user"], stack["x-peer"]["user"]}
+    assert users == {f"{copy.stat().st_uid}:{copy.stat().st_gid}"}
+    for service in content["services"].values():
+        assert "./policy.toml:/etc/thanos-peer/policy.toml:ro" in service["volumes"]
+    assert stack["configs"]["policy"] == {"file": "./policy.toml"}
+    for service in stack["services"].values():
+        assert {"source": "policy", "target": "/etc/thanos-peer/policy.toml"} in service["configs"]
+    check_by_compose(directory)
+    call("compose", topology.file, "-o", directory, "--force")
+    assert not copy.exists()
+    assert "policy" not in (directory / "compose.yaml").read_text(encoding="utf-8").replace("restart_policy", "")
+
+
+def test_rules_that_the_peers_would_break_are_no_reason_to_write_anything(tmp_path):
+    rules = tmp_path / "site.toml"
+    rules.write_text("masked_sums = true\nno_sole_neighbor = true\n", encoding="utf-8")
+    for name in ("compose", "kubernetes"):
+        topology = write_topology(tmp_path / f"{name}.toml", "ring", 4)
+        words = call(name, topology.file, "-o", tmp_path / name, "--policy", rules, code=3).stderr
+        assert f"{rules} does not let peer 0 take part in {topology.file}: 2 rules are broken" in words
+        assert not (tmp_path / name).exists()
+
+
+def test_rules_of_this_site_are_not_for_others(tmp_path):
+    rules = tmp_path / "site.toml"
+    rules.write_text("encryption = true\n", encoding="utf-8")
+    topology = write_topology(tmp_path / "net.toml", "ring", 4)
+    words = call(
+        "compose", topology.file, "-o", tmp_path / "project", "--portable", "--policy", rules, code=3
+    ).stderr
+    assert f"--portable: --policy {rules} has rules of this site" in words

@@ -38,6 +38,30 @@ def test_every_object_keeps_to_the_published_schema(cluster, file, version):
         kubernetes_validate.validate(one, version, strict=True)
 
 
+def test_rules_are_mounted_where_a_host_has_its_own(tmp_path):
+    def exact(raw):
+        raw["algorithm"] = {"method": "gram"}
+
+    rules = tmp_path / "site.toml"
+    rules.write_text("masked_sums = true\n", encoding="utf-8")
+    topology, directory = write_topology(tmp_path / "net.toml", change=exact), tmp_path / "cluster"
+    call("kubernetes", topology.file, "-o", directory, "--policy", rules)
+    found = objects(directory / "manifests.yaml")
+    for version in VERSIONS:
+        for one in found.values():
+            kubernetes_validate.validate(one, version, strict=True)
+    assert base64.b64decode(found["ConfigMap"]["binaryData"]["policy.toml"]) == rules.read_bytes()
+    pod = found["StatefulSet"]["spec"]["template"]["spec"]
+    volume = next(each for each in pod["volumes"] if each["name"] == "topology")
+    assert {"key": "policy.toml", "path": "policy.toml"} in volume["configMap"]["items"]
+    file = "/etc/thanos-peer/policy.toml"
+    mount = {"name": "topology", "mountPath": file, "subPath": "policy.toml", "readOnly": True}
+    assert mount in pod["containers"][0]["volumeMounts"]
+    call("kubernetes", topology.file, "-o", directory, "--force")
+    assert "policy.toml" not in (directory / "manifests.yaml").read_text(encoding="utf-8")
+    assert not (directory / "policy.toml").exists()
+
+
 def test_the_schema_would_notice_a_wrong_key(cluster):
     wrong = objects(cluster / "manifests.yaml")["StatefulSet"]
     wrong["spec"]["template"]["spec"]["containers"][0]["volumeMount"] = []

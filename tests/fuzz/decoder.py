@@ -11,7 +11,8 @@ import numpy as np
 from thanos_peer.algorithm.fixed_point import EXACT
 from thanos_peer.block import NOTHING, PAIR, WORD, Block, StopWord, bytes_each
 from thanos_peer.errors import RemoteProtocolError
-from thanos_peer.protocol.wire import LARGEST_ROUND, Bye, Codec, Hello
+from thanos_peer.protocol.messages import LARGEST_ROUND, Bye, Hello
+from thanos_peer.protocol.wire import Codec
 
 DIGEST = "00112233445566778899aabbccddeeff" * 2  # that of the published vectors
 SHAPES = ((2, 1, "float64"), (2, 1, "float32"), (40, 2, "float64"), (2000, 3, "float64"))
@@ -79,9 +80,13 @@ def try_bytes(data: bytes) -> bool:
     """Decode an input, alone and between others; returns whether it was a sound message."""
     if not data:
         return False
+    return check_frame(*frame_of(data))
+
+
+def frame_of(data: bytes) -> tuple[bytes, int]:
+    """The frame that an input stands for, and which codec it is for."""
     choice = LONG if data[0] == 255 else data[0] % LONG
-    frame = lengthened(data[1:]) if choice == LONG else data[1:]
-    return check_frame(frame, choice)
+    return (lengthened(data[1:]) if choice == LONG else data[1:]), choice
 
 
 def lengthened(data: bytes) -> bytes:
@@ -137,12 +142,14 @@ def check_message(
         assert message.fallback <= message.k
         assert message.stop.after is None or message.k < message.stop.after <= LARGEST_ROUND
         numbers += [message.stop.streak, message.fallback]
+        texts = [(message.birth, 32)]
     elif isinstance(message, Hello):
         assert type(message.is_asking) is bool
         numbers += [message.n, message.p, message.life, message.answered, message.oldest, message.epoch]
         texts = [(message.dtype, 16), (message.digest, 64), (message.software, 32)]
-        texts += [(message.trouble, 128), (message.features, 64)]
+        texts += [(message.trouble, 128), (message.features, 64), (message.birth, 32)]
     else:
+        numbers += [message.radius]
         texts = [(message.reason, 64)]
     assert all(type(number) is int and 0 <= number <= LARGEST_ROUND for number in numbers)
     assert all(len(text) <= most and text.isascii() and text.isprintable() for text, most in texts)

@@ -26,10 +26,11 @@ from thanos_peer.peer.peer import terms_of
 from thanos_peer.problem import Instance
 from thanos_peer.protocol.conversation import EPOCHS_APART, Options
 from thanos_peer.protocol.hearing import Arrived
+from thanos_peer.protocol.messages import LARGEST_ROUND, Bye, Hello, Message
 from thanos_peer.protocol.outputs import AdvanceSoon, Finished, Log, Output, Save, Send
 from thanos_peer.protocol.session import Session
 from thanos_peer.protocol.waiting import Patience
-from thanos_peer.protocol.wire import LARGEST_ROUND, Bye, Codec, Hello, Message
+from thanos_peer.protocol.wire import Codec
 from thanos_peer.storage.checkpoint import CheckpointStore
 
 ME, NEIGHBORS = 0, (1, 3)

@@ -15,7 +15,8 @@ from fuzz import decoder, handshake
 from fuzz.handshake import Said, Scene, codec_of, stage
 
 import thanos_peer
-from thanos_peer.protocol.wire import LARGEST_ROUND, Bye, Hello
+from thanos_peer.protocol.messages import LARGEST_ROUND, Bye, Hello
+from thanos_peer.protocol.wire import VersionMismatchError
 
 HERE = Path(__file__).parent
 MODULES = {"decoder": decoder, "handshake": handshake}
@@ -36,6 +37,13 @@ def test_every_input_of_the_corpus_is_accepted_or_refused(file):
     # Inputs that were made by hand have names that say what they are.
     if not file.name.startswith("found-"):
         assert is_accepted == (file.name in ACCEPTED)
+
+
+@pytest.mark.parametrize("file", sorted((HERE / "corpus/decoder").iterdir()), ids=lambda file: file.name)
+def test_only_inputs_that_are_named_for_a_version_are_refused_for_it(file):
+    frame = decoder.frame_of(file.read_bytes())[0]
+    error = decoder.CODECS[0].decode_all([frame])[0]
+    assert isinstance(error, VersionMismatchError) == file.name.startswith("version-")
 
 
 @pytest.mark.parametrize("target", MODULES)

@@ -10,8 +10,8 @@ from processes import environment_with, exact, wait_until, write_topology
 from thanos_peer.cli import chaos as cli_chaos
 from thanos_peer.launch import chaos
 from thanos_peer.launch.chaos import StallDetector
-from thanos_peer.launch.cluster import free_ports
 from thanos_peer.launch.faults import KINDS, draw_faults, kinds_for
+from thanos_peer.launch.ports import free_ports
 from thanos_peer.launch.proxy import Proxies
 from thanos_peer.topology import load
 

@@ -127,6 +127,8 @@ def turned(X):
         ({"explained_variance": lambda share: share + 1e-5}, {"explained_variance"}),
         ({"sparse_explained_variance": lambda share: share + 1e-5}, {"sparse_explained_variance"}),
         ({"feasibility": lambda off: off + 1e-3}, {"feasibility"}),
+        ({"nonzeros": lambda counts: [1, *counts[1:]]}, {"nonzeros[0]"}),
+        ({"nonzero_rows": lambda count: count + 1}, {"nonzero_rows"}),
         ({"sparse": turned}, {"residual", "has_converged", "sparse_explained_variance"}),
         ({"sparse": lambda X: 1.01 * X}, {"has_converged"}),
         ({"residual": lambda _: None}, {"has_converged"}),
@@ -186,3 +188,37 @@ def test_no_residual_above_what_the_weakest_component_is_worth_has_converged(sin
     rows = U * singular_values @ V.T
     data = Data(make_topology(raw_topology(mu=0.0, tolerance=1.0)), [rows])
     assert data.most_residual(V[:, :3], 1.0) == pytest.approx(most)
+
+
+def test_what_peers_say_of_missing_values_is_computed_again(tmp_path):
+    rng = np.random.default_rng(1)
+
+    def with_gaps(raw):
+        raw["problem"] |= {"exclude": ["id"], "data": {"kind": "files", "scale": True, "missing": "mean"}}
+        raw["algorithm"] = {"method": "gram"}
+        for peer in raw["peers"]:
+            peer["data"] = f"{peer['id']}.csv"
+            rows = rng.standard_normal((30, 6)) * SPREADS + 5.0
+            cells = np.where(rng.random(rows.shape) < 0.1, "NA", rows.astype(str)).tolist()
+            lines = [",".join(["x", *line]) for line in cells]
+            (tmp_path / peer["data"]).write_text("\n".join(["id,a,b,c,d,e,f", *lines]) + "\n")
+
+    topology = write_topology(tmp_path / "net.toml", "path", 3, change=with_gaps)
+    call("simulate", topology.file, "--out", tmp_path / "run", "--quiet")
+    checked = check_claims(topology, tmp_path / "run")
+    assert checked.false == []
+    path = tmp_path / "run" / "peers" / "1.json"
+    facts = json.loads(path.read_text())
+    assert len(facts["missing"]) == 6
+    facts["missing"][2] += 1
+    path.write_text(json.dumps(facts))
+    (false,) = check_claims(topology, tmp_path / "run").false
+    assert (false.peer, false.name) == (1, "missing[2]")
+    arrays = dict(np.load(tmp_path / "run" / "peers" / "2.npz"))
+    assert "mean" not in arrays
+    arrays["fill"][4] += 1e-3
+    np.savez(tmp_path / "run" / "peers" / "2.npz", **arrays)
+    assert [(false.peer, false.name) for false in check_claims(topology, tmp_path / "run").false] == [
+        (1, "missing[2]"),
+        (2, "fill[4]"),
+    ]

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tomlkit
-import zmq
 from cli.commands import call
 from processes import (
     PATIENCE,
@@ -29,7 +28,6 @@ from processes import (
 )
 from uneven import PLAIN, raw_with_parts, some_parts, write_csv
 
-from thanos_peer.launch.cluster import free_ports
 from thanos_peer.loadings.result import load_result
 from thanos_peer.storage.peer_files import PeerFiles
 
@@ -290,17 +288,6 @@ def test_a_directory_with_results_is_refused(tmp_path):
     assert done.returncode == 3
     assert "exists already" in done.stderr
     assert list((tmp_path / "run").iterdir()) == [tmp_path / "run" / "precious"]
-
-
-def test_free_ports_are_kept_for_the_peers_until_they_listen():
-    ports = free_ports(8)
-    assert not set(ports) & set(free_ports(100))
-    with zmq.Context() as context:
-        for port in ports:
-            with socket.socket() as other, pytest.raises(OSError, match="in use"):
-                other.bind(("127.0.0.1", port))
-            with context.socket(zmq.PULL) as inbox:
-                inbox.bind(f"tcp://127.0.0.1:{port}")
 
 
 def test_a_run_says_how_far_its_answer_is_from_that_of_an_earlier_one(tmp_path):

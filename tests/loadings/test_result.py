@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from zipfile import ZIP_DEFLATED
@@ -132,6 +133,12 @@ def test_a_file_that_is_no_result_is_refused_with_the_reason(tmp_path, arrays, m
 def test_a_damaged_file_is_refused(tmp_path, content):
     (tmp_path / "0.npz").write_bytes(content)
     with pytest.raises(DataFileError, match=r"0\.npz is not a plain numeric \.npz file"):
+        load_result(tmp_path / "0.npz")
+
+
+def test_a_result_that_is_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "0.npz")
+    with pytest.raises(DataFileError, match=r"0\.npz cannot be read: it is a pipe, not a regular file"):
         load_result(tmp_path / "0.npz")
 
 

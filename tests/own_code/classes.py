@@ -3,7 +3,7 @@
 import tomlkit
 from networks import raw_topology
 
-from thanos_peer.launch.cluster import free_ports
+from thanos_peer.launch.ports import free_ports
 
 MODULE = '''
 import pathlib

@@ -118,6 +118,9 @@ def test_a_mistake_in_the_data_ends_simulate_before_the_first_round(tmp_path, wh
     content, message = MISTAKES[what]
     (tmp_path / "1.csv").write_text(content)
     out = tmp_path / "out"
+    if what == "fewer columns":
+        # The files of other peers are at hand, which have names as well.
+        message = f"has 3 columns; must have 4, as in {tmp_path}/0.csv of peer 0: it lacks 'd'"
     (line,) = ended_with_3(("simulate", topology.file, "--out", out)).splitlines()
     assert line.startswith(
         f"Error: {topology.file}: peers[1].data = '1.csv': {tmp_path}/1.csv of peer 1 {message}"

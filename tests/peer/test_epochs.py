@@ -19,7 +19,7 @@ from puppets import puppets_around
 
 from thanos_peer.block import Block
 from thanos_peer.problem import build
-from thanos_peer.protocol.wire import DONE, Bye, Hello
+from thanos_peer.protocol.messages import DONE, Bye, Hello
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage.checkpoint import CheckpointStore
 from thanos_peer.storage.peer_files import PeerFiles

@@ -19,7 +19,7 @@ from thanos_peer.preparation import outline
 from thanos_peer.problem import build
 from thanos_peer.protocol import saving
 from thanos_peer.protocol.conduct import BUDGET
-from thanos_peer.protocol.wire import Bye, Hello
+from thanos_peer.protocol.messages import Bye, Hello
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage.checkpoint import CheckpointStore
 from thanos_peer.storage.peer_files import PeerFiles
@@ -220,7 +220,7 @@ def test_numbers_of_another_kind_than_is_due_are_refused_and_the_run_goes_on_wit
     ahead.advance()
     forms = outline(topology).forms | {(PAIR, (topology.problem.n, topology.problem.p))}
     with puppets_around(topology, me) as puppets:
-        peer = start_peer(topology, me, out, "--farewell", 0)
+        peer = start_peer(topology, me, out, "--leave-after", 0)
         with ended_afterwards(peer):
             for puppet in puppets.values():
                 puppet.say_hello(answered=puppet.wait_for(Hello).life, is_asking=True)
@@ -250,7 +250,7 @@ def test_a_word_that_no_honest_root_says_ends_the_peer_with_the_name_of_who_said
     topology = write_topology(tmp_path / "net.toml", "path", 3, change=exact("gram"))
     me, root, out, network = 2, 1, tmp_path / "run", AgentNetwork(build(topology))
     with puppets_around(topology, me) as puppets:
-        peer, puppet = start_peer(topology, me, out, "--farewell", 0), puppets[root]
+        peer, puppet = start_peer(topology, me, out, "--leave-after", 0), puppets[root]
         with ended_afterwards(peer):
             puppet.say_hello(answered=puppet.wait_for(Hello).life, is_asking=True)
             while not network.is_done:
@@ -300,7 +300,7 @@ def test_a_neighbor_with_too_much_refused_is_shut_out_for_growing_pauses_and_let
     liar, me, far, out, network = 0, 1, 2, tmp_path / "run", AgentNetwork(build(topology))
     lie, sent = block_of(topology, liar, 10**6), 0
     with puppets_around(topology, me, [liar]) as puppets:
-        peers = [start_peer(topology, each, out, "--farewell", 0) for each in (me, far)]
+        peers = [start_peer(topology, each, out, "--leave-after", 0) for each in (me, far)]
         with ended_afterwards(*peers):
             puppet = puppets[liar]
             puppet.say_hello(answered=puppet.wait_for(Hello).life, is_asking=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import signal
 from itertools import cycle
@@ -181,6 +182,17 @@ def test_peers_killed_in_every_phase_and_started_again_end_with_the_same_bits(
     kill_and_go_on(topology, tmp_path / "run", holder, victims, places)
 
 
+@pytest.mark.parametrize(
+    ("method", "victims", "places"),
+    [("gram", (1, 3), "mean:0 gram:2 verdict:3"), ("proximal", (1,), "mean:0 leading:6 proximal:9")],
+)
+def test_peers_that_mask_and_are_killed_mask_the_same_numbers_again(tmp_path, method, victims, places):
+    # In mean:0 the neighbor that holds the others up has not taken the step in which it agrees on masks.
+    topology = give_keys(files_topology(tmp_path, method=method))
+    assert [phase.name for phase in outline(topology).phases][:2] == ["masks", "mean"]
+    kill_and_go_on(topology, tmp_path / "run", 2, victims, places.split())
+
+
 def later_starts(topology, root):
     """The rounds of phase proximal in which the root begins with the second start, the third, ..."""
     network, rounds, number = AgentNetwork(build(topology)), [], 0
@@ -274,6 +286,19 @@ def test_a_peer_killed_while_masks_are_agreed_on_says_the_same_key_again_and_all
     assert_same_bits(out, topology)
 
 
+def test_a_peer_that_masks_does_not_go_on_where_numbers_are_rounded_otherwise(tmp_path):
+    topology, out = give_keys(files_topology(tmp_path, 2, method="gram")), tmp_path / "run"
+    process = start_peer(topology, 1, out)
+    with ended_afterwards(process):
+        wait_until(lambda: "phase masks begins" in said(out, 1) or None, "peer 1 agrees on masks")
+    # numpy takes other kernels for its products, as on an older processor.
+    again = start_peer(topology, 1, out, env=os.environ | {"OPENBLAS_CORETYPE": "Nehalem"})
+    with ended_afterwards(again):
+        assert again.wait(PATIENCE) == 8
+    assert "was made on a machine that rounds otherwise (" in said(out, 1)
+    assert "Traceback" not in said(out, 1)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_peer_stopped_before_there_is_a_result_says_so_and_goes_on_later(tmp_path, number):
     topology, out = files_topology(tmp_path), tmp_path / "run"
@@ -337,6 +362,8 @@ def test_the_result_says_what_the_network_has_found_and_keeps_every_round_once(t
         assert facts["phases_cut_short"] == simulated["phases_cut_short"] == ["subspace"]
         words = files.log.read_text(encoding="utf-8")
         assert words.count("phase subspace ended at its maximum of 5 rounds, not by its tolerance") == 1
+        assert f"of {2 * N}, which explain {facts['sparse_explained_variance']:.2%} of the variance" in words
+        assert f"ended: max_rounds; results of round 40 in {files.result}\n" in words
         assert facts["messages_sent"] >= simulated["messages_sent"]  # greetings too
         for name, known in ("objective", "objective"), ("explained_variance", "variance_explained"):
             assert facts[name] == pytest.approx(summary[known], rel=1e-9)

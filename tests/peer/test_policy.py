@@ -1,20 +1,19 @@
 """Rules that a site sets for itself: a run that breaks one never hears of it."""
 
-import contextlib
 import json
 import re
-import socket
 
 import pytest
-import tomlkit
 from cli.commands import call
+from peer.sites import files_topology, listening, policy_in
 from processes import give_keys, write_topology
-from uneven import LEADING, PREPARED, raw_with_parts, some_parts
 
 from thanos_peer.errors import PolicyError, TopologyError
+from thanos_peer.storage.checkpoint import checkpoints_in
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import load
-from thanos_peer.topology.policy import RULES, Policy, read_policy
+from thanos_peer.topology.policy import RULES, Policy
+from thanos_peer.topology.policy_files import policy_of_site, read_policy
 
 ALL_RULES = """
 least_samples = 4
@@ -28,41 +27,6 @@ no_code_of_others = true
 """
 
 
-def files_topology(directory, family="ring", sizes=(5, 6, 7, 8), *, method="gram", has_keys=True, counts=True):
-    raw = raw_with_parts(directory, some_parts(sizes), family, data=PREPARED, start=LEADING)
-    raw["algorithm"] = {"method": method, "start": LEADING}
-    if counts:
-        raw["peers"] = [peer | {"samples": size} for peer, size in zip(raw["peers"], sizes, strict=True)]
-    (directory / "net.toml").write_text(tomlkit.dumps(raw), encoding="utf-8")
-    topology = load(directory / "net.toml")
-    return give_keys(topology) if has_keys else topology
-
-
-def policy_in(directory, text):
-    file = directory / "site.toml"
-    file.write_text(text, encoding="utf-8")
-    return file
-
-
-@contextlib.contextmanager
-def listening(topology, agent):
-    """A listener at the address of each neighbor; yields how many connections have come there."""
-    with contextlib.ExitStack() as stack:
-        ports = [int(topology.peers[j].address.rpartition(":")[2]) for j in topology.graph.neighbors[agent]]
-        ears = [stack.enter_context(socket.create_server(("127.0.0.1", port))) for port in ports]
-
-        def count():
-            found = 0
-            for ear in ears:
-                ear.settimeout(0.2)
-                with contextlib.suppress(TimeoutError):
-                    stack.enter_context(ear.accept()[0])
-                    found += 1
-            return found
-
-        yield count
-
-
 def start(topology, agent, directory, text, *options, code):
     words = ["start", "--id", agent, "--topology", topology.file, "--out", directory / "run"]
     return call(*words, "--policy", policy_in(directory, text), *options, code=code).stderr
@@ -74,34 +38,79 @@ def test_a_run_that_keeps_all_rules_is_taken_part_in(tmp_path):
         # None answers, so it gives up; but it has spoken.
         words = start(topology, 0, tmp_path, ALL_RULES, "--give-up-after", 1, code=6)
         assert connections() == 2
-    assert "does not let" not in words
+    assert "not let" not in words
     assert set(RULES) == set(Policy.model_fields)
 
 
-BROKEN = {
-    "least_samples = 6": ("this site has 5", {}),
-    "largest_share = 0.3": (r"peer 3 has 0\.308 of all samples", {}),
-    "largest_share = 0.9": ("does not say how many samples peer 0 has", {"counts": False}),
-    "no_sole_neighbor = true": ("its one neighbor is peer 1", {"family": "path"}),
-    "no_cut_vertex = true": ("peer 1 learns the sum over peer 0 apart", {"family": "path"}),
-    "least_coalition = 3": ("its neighbors are 2, and together they learn its own numbers", {}),
-    "masked_sums = true": ("sums are not masked in this run", {"has_keys": False}),
-    "masked_sums = true ": ("in phase drgta neighbors are told more than sums", {"method": "drgta"}),
-    "encryption = true": ("has no keys", {"has_keys": False}),
-}
+MIXES = {"method": "drgta"}
+START_MIXES = {"start": {"kind": "destiny", "seed": 1}}
+UNMASKED = {"masks": False}
+ONE_NEIGHBOR = r"in phase drgta each neighbor alone can work out .*; with method = \"auto\" every phase sums"
+NO_MASKS = "sums are not masked, as algorithm.masks is false"
+IN_CLEAR = {"has_keys": False, "is_clear": True}
+HEARD = "a listener on the way hears"
+# The peer, the rule, what is wrong, and of which topology. On the ring of four peer 0 is the root, and peer 2 is a
+# leaf below peer 1.
+BROKEN = [
+    (0, "least_samples = 6", "this site has 5", {}),
+    (0, "largest_share = 0.3", r"peer 3 has 0\.308 of all samples", {}),
+    (0, "largest_share = 0.9", "does not say how many samples peer 0 has", {"counts": False}),
+    (
+        0,
+        "no_sole_neighbor = true",
+        "peer 1 alone learns its own numbers: it is its one neighbor",
+        {"family": "path"},
+    ),
+    (0, "no_sole_neighbor = true", ONE_NEIGHBOR, MIXES),
+    (0, "no_sole_neighbor = true", 'subspace each .* with start = { kind = "leading" } every', START_MIXES),
+    (2, "no_sole_neighbor = true", f"peer 1 alone learns its own numbers: {NO_MASKS}", UNMASKED),
+    (0, "no_sole_neighbor = true", "of two peers each one learns", {"family": "path", "sizes": (5, 6)}),
+    (0, "no_sole_neighbor = true", HEARD, IN_CLEAR),
+    (0, "no_cut_vertex = true", "peer 2 alone learns the sum over peers 0, 1$", {"family": "path", "edges": True}),
+    (0, "no_cut_vertex = true", ONE_NEIGHBOR, MIXES),
+    (0, "no_cut_vertex = true", f"peer 1 alone learns the sum over peers 0, 3: {NO_MASKS}", UNMASKED),
+    (0, "no_cut_vertex = true", HEARD, IN_CLEAR),
+    (0, "least_coalition = 3", "peers 1, 3, 2 together, learn its own numbers: they are all its neighbors", {}),
+    (0, "least_coalition = 2", ONE_NEIGHBOR, MIXES),
+    (2, "least_coalition = 2", f"peer 1 alone learns its own numbers: {NO_MASKS}", UNMASKED),
+    (1, "least_coalition = 3", f"peers 0, 2, 2 together, learn its own numbers: {NO_MASKS}", UNMASKED),
+    (0, "least_coalition = 2", HEARD, IN_CLEAR),
+    (0, "masked_sums = true", r"sums are not masked, as masks need keys \(`thanos-peer keys", {"has_keys": False}),
+    (0, "masked_sums = true", NO_MASKS, UNMASKED),
+    (0, "masked_sums = true", "in phase drgta neighbors are told more than sums", MIXES),
+    (0, "encryption = true", "has no keys", {"has_keys": False}),
+]
 
 
-@pytest.mark.parametrize("rule", BROKEN)
-def test_each_rule_ends_a_peer_before_it_says_a_word(tmp_path, rule):
-    fault, options = BROKEN[rule]
-    topology = files_topology(tmp_path, **options)
-    with listening(topology, 0) as connections:
-        words = start(topology, 0, tmp_path, rule, "--give-up-after", 1, code=3)
+def in_short(part):
+    return part.partition(" =")[0] if isinstance(part, str) and " = " in part[:25] else ""
+
+
+@pytest.mark.parametrize(("agent", "rule", "fault", "options"), BROKEN, ids=in_short)
+def test_each_rule_ends_a_peer_before_it_says_a_word(tmp_path, agent, rule, fault, options):
+    topology = topology_of(tmp_path, options)
+    with listening(topology, agent) as connections:
+        words = start(topology, agent, tmp_path, rule, "--give-up-after", 1, code=3)
         assert connections() == 0
-    named = f"Error: {tmp_path / 'site.toml'} does not let peer 0 take part in {topology.file}: {rule.strip()}: "
-    assert re.search(re.escape(named) + ".*" + fault, words)
+    named = f"Error: {tmp_path / 'site.toml'} does not let peer {agent} take part in {topology.file}: {rule}: "
+    assert re.search(re.escape(named) + ".*" + fault, words, re.MULTILINE)
     assert words.count("\n") == 1
-    assert not (tmp_path / "run" / "peers" / "0.npz").exists()
+    assert not (tmp_path / "run").exists()
+
+
+def topology_of(directory, options):
+    """Of some data files; on the path with `edges` peers 0 and 1 hang on peer 2 together."""
+    options = dict(options)
+    if not options.pop("edges", False):
+        return files_topology(directory, **options)
+    topology = files_topology(directory, **options, has_keys=False)
+    text = topology.file.read_text(encoding="utf-8").replace("edges = [", "edges = [[0, 2], ")
+    topology.file.write_text(text, encoding="utf-8")
+    return give_keys(load(topology.file))
+
+
+def test_every_rule_has_a_case_that_shows_that_nothing_was_sent():
+    assert {rule.partition(" ")[0] for _, rule, _, _ in BROKEN} | {"no_code_of_others"} == set(RULES)
 
 
 def test_code_of_others_is_refused_though_it_is_allowed_elsewhere(tmp_path):
@@ -111,14 +120,48 @@ def test_code_of_others_is_refused_though_it_is_allowed_elsewhere(tmp_path):
         raw["algorithm"] = {"method": "proximal", "start": {"kind": "random", "seed": 1}}
 
     topology = write_topology(tmp_path / "net.toml", change=own, has_keys=True)
-    words = start(topology, 0, tmp_path, "no_code_of_others = true", "--allow-code", "mine", code=3)
+    with listening(topology, 0) as connections:
+        words = start(topology, 0, tmp_path, "no_code_of_others = true", "--allow-code", "mine", code=3)
+        assert connections() == 0
     assert "no_code_of_others = true: problem.objective is mine:Quartic" in words
+
+
+def test_one_peer_alone_keeps_all_rules_on_who_learns_what(tmp_path):
+    topology = files_topology(tmp_path, "path", (5,), has_keys=False)
+    rules = ALL_RULES.replace("largest_share = 0.5", "")
+    start(topology, 0, tmp_path, rules, code=0)
+
+
+def test_no_neighbor_hears_that_data_is_unreadable_before_the_samples_are_counted(tmp_path):
+    topology = files_topology(tmp_path)
+    topology.data_file(0).write_bytes(b"no samples")
+    with listening(topology, 0) as connections:
+        words = start(topology, 0, tmp_path, "least_samples = 2", "--give-up-after", 1, code=3)
+        assert connections() == 0
+        # Without such a rule they are told, and need not wait.
+        start(topology, 0, tmp_path, "encryption = true", "--give-up-after", 1, code=3)
+        assert connections() == 2
+    assert str(topology.data_file(0)) in words
+
+
+def test_no_neighbor_hears_of_a_damaged_state_before_the_samples_are_counted(tmp_path):
+    topology, state = files_topology(tmp_path), tmp_path / "state"
+    state.mkdir(mode=0o700)
+    (state / "0-000000000005.ckpt").write_bytes(b"")
+    assert checkpoints_in(state, 0)
+    options = ["--state", state, "--give-up-after", 1]
+    with listening(topology, 0) as connections:
+        start(topology, 0, tmp_path, "least_samples = 6", *options, code=3)
+        assert connections() == 0
+        # Of a run that keeps the rules they are told.
+        start(topology, 0, tmp_path, "least_samples = 5", *options, code=8)
+        assert connections() == 2
 
 
 def test_all_broken_rules_are_named_together(tmp_path):
     topology = files_topology(tmp_path, "path", has_keys=False)
     with pytest.raises(PolicyError, match="5 rules are broken") as caught:
-        read_policy(policy_in(tmp_path, ALL_RULES)).check(topology, 0, mixing=())
+        policy_of_site([policy_in(tmp_path, ALL_RULES)]).check(topology, 0, mixing=())
     named = [line.split()[0] for line in str(caught.value).splitlines()[1:]]
     assert named == ["no_sole_neighbor", "no_cut_vertex", "least_coalition", "masked_sums", "encryption"]
 
@@ -138,6 +181,9 @@ def test_what_was_agreed_is_in_the_results_and_samples_are_as_the_file_says(tmp_
     start(topology, 0, tmp_path, rules, code=0)
     facts = json.loads(PeerFiles(tmp_path / "run", topology, 0).facts.read_text(encoding="utf-8"))
     assert facts["policy"] == {"least_samples": 5, "largest_share": 1.0, "encryption": True}
+    assert (facts["has_keys"], facts["masks_sums"]) == (True, False)
+    page = call("disclose", topology.file, "--id", 0, "--policy", tmp_path / "site.toml").stdout
+    assert f"| agreement | `{facts['agreement']}` |" in page
     other = topology.file.read_text(encoding="utf-8").replace("samples = 5", "samples = 9")
     topology.file.write_text(other, encoding="utf-8")
     words = call("start", "--id", 0, "--topology", topology.file, "--out", tmp_path / "other", code=3).stderr

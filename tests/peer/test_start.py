@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,8 +29,11 @@ from processes import (
 )
 from puppets import puppets_around
 
-from thanos_peer.protocol.wire import VERSION, Bye
+from thanos_peer.protocol.messages import Bye
+from thanos_peer.protocol.wire import VERSION
 from thanos_peer.storage.peer_files import PeerFiles
+from thanos_peer.topology import load
+from thanos_peer.transport.keys import secret_directory
 
 
 def start_and_wait(*arguments, timeout=60, **environment):
@@ -201,6 +206,22 @@ def test_different_files_at_two_peers_are_refused_by_both(pair, tmp_path, change
     assert difference in said(tmp_path / "run", 0)
 
 
+def test_peers_whose_files_differ_in_masks_refuse_each_other_and_say_so(pair, tmp_path):
+    topology = give_keys(pair)
+    other = tmp_path / "other.toml"
+    other.write_text(
+        re.sub(r"(?m)^\[algorithm\]$", "[algorithm]\nmasks = false", topology.file.read_text("utf-8"))
+    )
+    shutil.copytree(secret_directory(topology.file), secret_directory(other))
+    assert load(other).digest == topology.digest  # the numbers of the result are the same
+    assert not load(other).masks_sums
+    processes = [start_peer(topology, 0, tmp_path / "run"), start_peer(load(other), 1, tmp_path / "run")]
+    with ended_afterwards(*processes):
+        assert [process.wait(60) for process in processes] == [5, 5]
+    for agent, (here, there) in enumerate((("on", "off"), ("off", "on"))):
+        assert f"they differ in masks: {here} here, {there} there; have both" in said(tmp_path / "run", agent)
+
+
 def test_another_protocol_version_is_refused_and_named(pair, tmp_path):
     context = zmq.Context()
     speaker, listener = context.socket(zmq.PUSH), context.socket(zmq.PULL)
@@ -365,7 +386,7 @@ def test_json_logs_are_one_object_per_line(pair, tmp_path):
 
 def test_a_signal_to_a_peer_that_is_done_lets_it_go_with_its_result(tmp_path):
     topology, out = write_topology(tmp_path / "net.toml", "path", 2, max_rounds=40), tmp_path / "run"
-    processes = [start_peer(topology, agent, out, "--farewell", 1000) for agent in (0, 1)]
+    processes = [start_peer(topology, agent, out, "--leave-after", 1000) for agent in (0, 1)]
     with ended_afterwards(*processes):
         wait_until(lambda: "listening" in said(out, 1), "it listens")
         facts = PeerFiles(out, topology, 0).facts

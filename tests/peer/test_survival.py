@@ -25,7 +25,7 @@ from processes import (
 )
 
 from thanos_peer.algorithm.stiefel import signed_permutation_distance
-from thanos_peer.launch.cluster import free_ports
+from thanos_peer.launch.ports import free_ports
 from thanos_peer.problem import build
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage.checkpoint import CheckpointStore

@@ -11,16 +11,18 @@ from thanos_peer.phases import Found, Masking, WrongStateError
 from thanos_peer.topology.graph import Graph
 
 PATH = Graph.of(3, [(0, 1), (1, 2)], None)
-LOW_ORDER = [
+WRONG_KEYS = [
     bytes(32),
     (1).to_bytes(32, "little"),
     (2**255 - 20).to_bytes(32, "little"),  # minus one, modulo the prime
+    (2**255 - 10).to_bytes(32, "little"),  # another name of 9, modulo the prime
+    (2**255 + 9).to_bytes(32, "little"),  # another name of 9, as the highest bit is not looked at
     bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
 ]
 
 
-def phases_and_states():
-    phases = [Masking(agent=i, graph=PATH) for i in range(3)]
+def phases_and_states(graph=PATH):
+    phases = [Masking(agent=i, graph=graph, run="ab" * 32) for i in range(3)]
     for phase in phases:
         phase.enter(Found(), 4)
     return phases, [phase.start() for phase in phases]
@@ -53,14 +55,37 @@ def test_a_life_goes_on_with_its_secret_and_a_new_beginning_draws_another():
     assert phases[0].start() != state
 
 
-@pytest.mark.parametrize("theirs", [*LOW_ORDER, None], ids=["0", "1", "-1", "order 8", "its own"])
+@pytest.mark.parametrize("theirs", WRONG_KEYS, ids=["0", "1", "-1", "order 8", "p + 9", "2^255 + 9"])
 def test_a_key_that_no_honest_neighbor_draws_is_refused_by_name(theirs):
     phases, states = phases_and_states()
     blocks = [block_of(*each) for each in zip(phases[:2], states[:2], strict=True)]
-    blocks[1] = blocks[0] if theirs is None else blocks[1]._replace(numbers=theirs)
+    blocks[1] = blocks[1]._replace(numbers=theirs)
     with pytest.raises(RemoteProtocolError, match="its key in phase masks is none that an honest peer") as caught:
         phases[0].advance(0, states[0], blocks)
     assert (caught.value.neighbor, caught.value.k) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("relayed", "by", "what"),
+    [(0, 2, "that of neighbor [02], too: one of the two"), (1, 2, "this peer's own"), (1, 0, "this peer's own")],
+)
+def test_a_key_that_a_neighbor_passes_on_as_its_own_is_refused_by_name(relayed, by, what):
+    phases, states = phases_and_states(Graph.of(3, [(0, 1), (1, 2), (0, 2)], None))
+    blocks = [block_of(*each) for each in zip(phases, states, strict=True)]
+    blocks[by] = blocks[relayed]
+    with pytest.raises(RemoteProtocolError, match=f"its key in phase masks is {what}") as caught:
+        phases[1].advance(0, states[1], blocks)
+    assert caught.value.neighbor in {by, relayed} - {1}
+    assert caught.value.k == 4
+
+
+def test_a_key_passed_on_to_one_that_does_not_know_whose_it_is_gives_the_edges_different_secrets():
+    # On the path 0 - 1 - 2, peer 1 tells peer 2 the key of peer 0: both share a product, and no secret.
+    phases, states = phases_and_states()
+    blocks = [block_of(*each) for each in zip(phases, states, strict=True)]
+    at_two, _ = phases[2].advance(0, states[2], [blocks[0], blocks[2]])
+    at_zero, _ = phases[0].advance(0, states[0], [blocks[0], blocks[2]])
+    assert at_two.shared != at_zero.shared
 
 
 @pytest.mark.parametrize("arrays", [{}, {"secret": b"short"}, {"secret": bytes(32), "other": b""}])

@@ -3,78 +3,18 @@
 from dataclasses import replace
 
 import pytest
-from networks import make_instance, raw_topology
+from protocol.talks import CALM, DIAMETER, RESTLESS, Talk, changed
 
 from thanos_peer import agent
-from thanos_peer.agent import Agent
-from thanos_peer.block import StopWord
 from thanos_peer.errors import EndMismatchError, RemoteProtocolError
-from thanos_peer.peer.peer import terms_of
 from thanos_peer.phases import phase
-from thanos_peer.protocol.conversation import Options
+from thanos_peer.protocol.conversation import EPOCHS_APART
 from thanos_peer.protocol.epochs import LOSS_FORGOTTEN
-from thanos_peer.protocol.hearing import Arrived
 from thanos_peer.protocol.honest import BLOCK_RULES, BYE_RULES, EPOCHS_AHEAD, HELLO_RULES, TalkView, check
-from thanos_peer.protocol.outputs import Finished, Log, Send
-from thanos_peer.protocol.session import Session
+from thanos_peer.protocol.messages import DONE, DONE_BUT, LARGEST_ROUND, NEVER, SPENT, Bye, Hello
+from thanos_peer.protocol.outputs import Log
 from thanos_peer.protocol.stages import Stage
-from thanos_peer.protocol.wire import DONE, DONE_BUT, LARGEST_ROUND, NEVER, SPENT, Bye, Codec, Hello
-
-ME, DIAMETER = 1, 3  # of a path of four peers
-
-
-class Talk:
-    """A session of peer 1 on a path of four, and honest agents around it, unless a test says otherwise."""
-
-    def __init__(self, rounds, **algorithm):
-        raw = raw_topology("path", 4, max_rounds=60, **algorithm)
-        self.instance = make_instance(raw)
-        topology = self.instance.topology
-        self.others = [Agent(topology, i, self.instance.plan(i), birth=f"of {i}") for i in range(4)]
-        self.agent = self.others[ME]
-        terms = self.terms = terms_of(topology)
-        addresses = {j: topology.peers[j].address for j in range(3)}
-        self.session = Session(self.agent, terms, addresses, Options(saves=False), 0.0)
-        self.session.start(0.0)
-        self.error = None
-        for j in self.agent.neighbors:
-            self.tell(j, self.hello(j))
-        for _ in range(rounds):
-            self.go_on()
-
-    def hello(self, j, **fields):
-        terms, other = self.terms, self.others[j]
-        said = Hello(other.k, terms.digest, terms.n, terms.p, terms.dtype, "1", is_asking=False, life=5)
-        return replace(said, **{"answered": terms.life, "epoch": other.epoch, "birth": other.birth} | fields)
-
-    def tell(self, j, message):
-        """Have a neighbor say something; returns whether it was refused."""
-        before = self.session.rejected
-        outputs = self.session.receive([Arrived((j, message), 100, 1.0, j)], self.agent.epoch, 1.0)
-        self.error = next((each.error for each in outputs if isinstance(each, Finished)), self.error)
-        self.log = "".join(each.text for each in outputs if isinstance(each, Log))
-        self.sent = [each.message for each in outputs if isinstance(each, Send)]
-        return self.session.rejected > before
-
-    def go_on(self, lies=None):
-        """One round of all agents; `lies` changes what peer 1 hears of a neighbor."""
-        blocks = [other.block for other in self.others]
-        heard = [j for j in self.agent.neighbors if not self.tell(j, (lies or {}).get(j, blocks[j]))]
-        for other in self.others:
-            if other is not self.agent:
-                for j in other.neighbors:
-                    other.receive(j, blocks[j])
-                other.advance()
-        return heard
-
-
-CALM, RESTLESS = {"tolerance": 1e9}, {"tolerance": 1e-12}
-
-
-def changed(block, **fields):
-    stop = StopWord(fields.pop("streak", block.stop.streak), fields.pop("after", block.stop.after))
-    return block._replace(stop=stop, **fields)
-
+from thanos_peer.protocol.wire import Codec
 
 # The round in which a lie is told.
 AT = 5
@@ -202,9 +142,40 @@ def test_a_neighbor_that_begins_anew_is_told_that_its_state_is_lost():
 def test_blocks_of_a_birth_that_a_neighbor_has_not_answered_with_are_not_heard():
     talk = Talk(0, **RESTLESS)
     assert not talk.tell(2, talk.others[2].block._replace(birth="of another life"))
-    assert talk.agent.is_missing(2)
+    assert talk.agent.exchange.is_missing(2)
     assert talk.go_on() == [0, 2]
     assert talk.agent.k == 1
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_peer_that_was_away_follows_its_only_neighbor_that_a_liar_has_told_of_epoch_after_epoch(is_lost):
+    talk, words = Talk(0, me=0, **RESTLESS), 5
+    said = talk.hello(1, k=0, epoch=words * EPOCHS_AHEAD, oldest=int(is_lost))
+    refused = []
+    for _ in range(words):
+        refused += [talk.tell(1, said) for _ in range(3)]
+        talk.now += EPOCHS_APART
+    assert refused == [True] * 3 * (words - 1) + [False] * 3
+    assert talk.session.talk.listening_epoch == said.epoch
+    assert (talk.session.talk.stage is Stage.LOST) is is_lost
+
+
+@pytest.mark.parametrize("oldest", [0, 1], ids=["begun", "lost"])
+def test_a_liar_gets_a_peer_no_further_in_epochs_than_one_step_in_two_seconds(oldest):
+    talk = Talk(0, **RESTLESS)
+    began, latest = talk.now, 0
+    while talk.now < began + 10 * EPOCHS_APART:
+        for j, epoch in ((2, LARGEST_ROUND - 1), (2, latest + EPOCHS_AHEAD)):
+            if not talk.tell(j, talk.hello(j, k=0, epoch=epoch, oldest=oldest)):
+                latest = max(latest, epoch)
+        talk.now += 0.05
+    assert talk.session.talk.listening_epoch <= 11 * EPOCHS_AHEAD
+    # An honest peer takes the liar's place, and its neighbors are all told of the next epoch.
+    after = talk.session.talk.listening_epoch + 1
+    for j in (2, 0):
+        talk.now += EPOCHS_APART
+        assert not talk.tell(j, talk.hello(j, k=0, epoch=after))
+    assert talk.agent.epoch == after
 
 
 def in_epoch_1(rounds=AT):
@@ -221,7 +192,7 @@ def in_epoch_1(rounds=AT):
 def test_two_births_of_one_later_epoch_are_told_apart():
     talk = in_epoch_1()
     assert not talk.tell(2, talk.others[2].block)
-    assert talk.agent.is_missing(2)
+    assert talk.agent.exchange.is_missing(2)
     for j in talk.agent.neighbors:
         talk.tell(j, talk.hello(j))
     talk.go_on()
@@ -307,6 +278,8 @@ def test_a_later_epoch_is_ignored_once_all_are_known_to_be_done():
 VIEW = TalkView(
     k=5,
     epoch=0,
+    own_epoch=0,
+    words_ahead=0,
     diameter=DIAMETER,
     is_done=False,
     may_be_behind=False,

@@ -6,9 +6,9 @@ from networks import make_instance
 from thanos_peer.agent import Agent
 from thanos_peer.errors import RunOverError, StateLostError
 from thanos_peer.protocol import leaving as rules
+from thanos_peer.protocol.messages import DONE, Bye
 from thanos_peer.protocol.neighbor import EpochRecord, Link, LinkEvent, Neighbor
 from thanos_peer.protocol.traffic import EdgeCounters
-from thanos_peer.protocol.wire import DONE, Bye
 
 
 class Clock:

@@ -17,20 +17,20 @@ from networks import make_instance, make_topology, raw_topology
 from processes import PATIENCE, bytes_per_block, command, ended_afterwards, said, start_peer, wait_until
 
 from thanos_peer.agent import SPARE, Agent
-from thanos_peer.launch.cluster import free_ports
+from thanos_peer.launch.ports import free_ports
 from thanos_peer.peer.peer import terms_of
 from thanos_peer.phases import Plan
 from thanos_peer.preparation import outline
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.hearing import Arrived
+from thanos_peer.protocol.messages import Hello
 from thanos_peer.protocol.outputs import Log, Save
 from thanos_peer.protocol.saving import INTERVAL, PARTS
 from thanos_peer.protocol.session import Session
-from thanos_peer.protocol.wire import Hello
 from thanos_peer.simulate import AgentNetwork
-from thanos_peer.storage import said as said_files
+from thanos_peer.storage import block_files
+from thanos_peer.storage.block_files import MOST_BYTES
 from thanos_peer.storage.checkpoint import CheckpointStore
-from thanos_peer.storage.said import MOST_BYTES
 from thanos_peer.topology import load
 
 # The benchmarks are scripts that import each other, and no package.
@@ -104,7 +104,7 @@ def test_blocks_are_written_once_however_many_are_kept(size, most_bytes, steps):
     start = AgentNetwork(make_instance(raw_topology("path", 2, n=size, p=1))).agents[0]
     peer = checkpoints.Peer(start.memory(), start.block, start.runner.plan.blocks_kept, has_all_kept=True)
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as directory:
-        patch.setattr(said_files, "MOST_BYTES", most_bytes)
+        patch.setattr(block_files, "MOST_BYTES", most_bytes)
         with CheckpointStore(Path(directory), pair, 0, is_flushed=False) as store:
             store.save(peer.memory())
             state, before = store.files()[-1].stat().st_size, checkpoints.written_so_far()

@@ -1,10 +1,13 @@
 """A session: what it returns for an input, by its own stages."""
 
+import math
+from dataclasses import fields, replace
+
 import pytest
-from networks import make_instance, raw_topology
+from networks import make_instance, raw_topology, with_keys
 
 from thanos_peer.agent import Agent
-from thanos_peer.errors import DoubleError, LocalProtocolError
+from thanos_peer.errors import DoubleError, HandshakeError, LocalProtocolError
 from thanos_peer.peer.peer import terms_of
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.hearing import Arrived
@@ -12,21 +15,33 @@ from thanos_peer.protocol.neighbor import LinkEvent
 from thanos_peer.protocol.outputs import Finished, Log, Save, Send
 from thanos_peer.protocol.session import Session
 from thanos_peer.protocol.stages import Stage
+from thanos_peer.topology import Topology
+from thanos_peer.topology.graph import Tree
 
 ADDRESSES = {0: "tcp://host-0:1", 1: "tcp://host-1:1"}
 ROUNDS = 5
 
 
 class Pair:
-    """Two sessions that hear each other at once; they save at once too."""
+    """Two sessions that hear each other at once; they save at once too.
 
-    def __init__(self):
-        instance = make_instance(raw_topology("path", 2, max_rounds=ROUNDS, tolerance=0.0))
-        agents = [Agent(instance.topology, i, instance.plan(i)) for i in (0, 1)]
+    Args:
+        raws: The topology file of each, if it is not the same.
+        options: How both behave.
+    """
+
+    def __init__(self, raws=None, options=None, doctor=lambda topology: topology):
+        raws = raws or [raw_topology("path", 2, max_rounds=ROUNDS, tolerance=0.0)] * 2
+        instances = [make_instance(raw) for raw in raws]
+        agents = [Agent(each.topology, i, each.plan(i)) for i, each in enumerate(instances)]
         for agent in agents:
             agent.fallback = agent.k
-        terms = terms_of(instance.topology)
-        self.sessions = [Session(agent, terms, ADDRESSES, Options(), 0.0) for agent in agents]
+        terms = [terms_of(instances[0].topology), terms_of(doctor(instances[1].topology))]
+        self.sessions = [
+            Session(agent, each, ADDRESSES, options or Options(), 0.0)
+            for agent, each in zip(agents, terms, strict=True)
+        ]
+        self.errors = [None, None]
 
     def perform(self, i, outputs, now=0.0):
         """Do what a session wants, and pass on what the other wants then."""
@@ -35,6 +50,8 @@ class Pair:
                 case Send((j,), message, epoch) if i != j:
                     arrived = Arrived((i, message), 1, now, i)
                     self.perform(j, self.sessions[j].receive([arrived], epoch, now), now)
+                case Finished(error):
+                    self.errors[i] = error
                 case Save(memory):
                     self.perform(i, self.sessions[i].saved(memory, now), now)
 
@@ -84,3 +101,68 @@ def test_a_stage_that_does_not_follow_is_an_error_of_ours(pair):
     pair.start()
     with pytest.raises(LocalProtocolError, match="peer 0 goes from staying to lost"):
         pair.sessions[0].talk.enter(Stage.LOST)
+
+
+def derived_otherwise(**found):
+    """Has a peer derive something else from the same file, as a processor that rounds otherwise might."""
+
+    def doctor(topology):
+        values = {field.name: getattr(topology, field.name) for field in fields(topology)}
+        changed = {name: property(lambda _, value=value: value) for name, value in found.items()}
+        return type("Otherwise", (Topology,), changed)(**values)
+
+    return doctor
+
+
+def graph_with(**found):
+    def doctor(topology):
+        graph = replace(topology.graph)
+        graph.__dict__.update({name: find(graph) for name, find in found.items()})
+        return derived_otherwise(graph=graph)(topology)
+
+    return doctor
+
+
+def with_one_bit_more(graph):
+    (here, there), other = graph.mixing
+    return (here, (there[0], math.nextafter(there[1], 1))), other
+
+
+@pytest.mark.parametrize(
+    "doctor",
+    [
+        derived_otherwise(method="proximal"),
+        derived_otherwise(tolerance=math.nextafter(1e-10, 1)),
+        derived_otherwise(max_rounds=ROUNDS + 1),
+        graph_with(tree=lambda graph: Tree.of(1, graph.neighbors)),
+        graph_with(mixing=with_one_bit_more),
+        lambda topology: topology,
+    ],
+    ids=["method", "tolerance", "max_rounds", "tree", "weights", "the same"],
+)
+def test_peers_that_derive_what_decides_about_rounds_otherwise_refuse_each_other_by_name(doctor, request):
+    raw = raw_topology("path", 2, max_rounds=ROUNDS, tolerance=1e-10, method="auto")
+    pair = Pair([raw, raw], doctor=doctor)
+    pair.perform(0, pair.sessions[0].start(0.0))
+    if request.node.callspec.id == "the same":
+        assert pair.errors == [None, None]
+        return
+    for error in pair.errors:
+        assert isinstance(error, HandshakeError)
+        assert "peer 0" in str(error)
+        assert "peer 1" in str(error)
+        assert "they differ in topology digest: " in str(error)
+    assert [session.talk.agent.k for session in pair.sessions] == [0, 0]
+
+
+def test_peers_of_which_one_masks_its_sums_refuse_each_other_by_name():
+    raws = [with_keys(raw_topology("path", 2, method="gram")) for _ in range(2)]
+    raws[1]["algorithm"]["masks"] = False
+    pair = Pair(raws)
+    pair.perform(0, pair.sessions[0].start(0.0))
+    for error in pair.errors:
+        assert isinstance(error, HandshakeError)
+        assert "peer 0" in str(error)
+        assert "peer 1" in str(error)
+        assert "they differ in masks" in str(error)
+    assert [session.talk.agent.k for session in pair.sessions] == [0, 0]

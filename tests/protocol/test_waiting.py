@@ -8,9 +8,9 @@ from networks import make_instance
 
 from thanos_peer.agent import Agent
 from thanos_peer.protocol import waiting
+from thanos_peer.protocol.messages import Bye
 from thanos_peer.protocol.neighbor import Link, Neighbor
 from thanos_peer.protocol.traffic import EdgeCounters
-from thanos_peer.protocol.wire import Bye
 
 
 class Clock:

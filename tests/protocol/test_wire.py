@@ -20,7 +20,8 @@ from thanos_peer.algorithm.fixed_point import EXACT
 from thanos_peer.block import KEY, NOTHING, PAIR, WORD, Block, StopWord, bytes_each
 from thanos_peer.errors import RemoteProtocolError
 from thanos_peer.preparation import outline
-from thanos_peer.protocol.wire import LARGEST_ROUND, VERSION, Bye, Codec, Hello, VersionMismatchError
+from thanos_peer.protocol.messages import LARGEST_ROUND, Bye, Hello
+from thanos_peer.protocol.wire import VERSION, Codec, VersionMismatchError
 
 DIGEST = "00112233445566778899aabbccddeeff" * 2
 VECTORS = json.loads(FILE.read_text(encoding="utf-8"))

@@ -10,7 +10,8 @@ import numpy as np
 
 from thanos_peer.algorithm.fixed_point import EXACT, FixedPoint
 from thanos_peer.block import Block, StopWord, bytes_each
-from thanos_peer.protocol.wire import Bye, Codec, Hello
+from thanos_peer.protocol.messages import Bye, Hello
+from thanos_peer.protocol.wire import Codec
 
 FILE = Path(__file__).parent / "vectors.json"
 

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 
 import numpy as np
@@ -119,6 +120,13 @@ def test_a_damaged_file_is_named_with_what_is_wrong(run, name, content, complain
     assert complaint in message
     assert message.endswith("; mend it, or remove it to have a report on the rest")
     assert "\n" not in message
+
+
+def test_a_history_that_is_a_pipe_is_named_and_not_waited_for(run):
+    (run / "history.csv").unlink()
+    os.mkfifo(run / "history.csv")
+    with pytest.raises(ConfigError, match=r"history\.csv.*it is a pipe, not a regular file"):
+        read_run(run)
 
 
 @pytest.mark.parametrize("cell", ["x", "", "1,2"])

@@ -59,7 +59,7 @@ def test_a_field_is_a_number_quickly_just_when_it_is_one_slowly(tmp_path_factory
     except DataFileError:
         quick = None
     try:
-        slow = [[1.0], [delimited._number(text.strip(), "")], [2.0]]  # noqa: SLF001
+        slow = [[1.0], [delimited._number(text.strip(), "", allows_missing=False)], [2.0]]  # noqa: SLF001
     except DataFileError:
         slow = None
     assert quick == slow

@@ -59,7 +59,7 @@ def test_a_name_that_is_not_allowed_is_shown(names, message):
     [
         ("acb", "has the same features in another order: column 2 is 'c'; must be 'b', as in theirs.csv"),
         ("abd", "has other features: column 3 is 'd'; must be 'c', as in theirs.csv"),
-        ("ab", "has 2 columns; must have 3, as in theirs.csv"),
+        ("ab", "has 2 columns; must have 3, as in theirs.csv: it lacks 'c'"),
     ],
 )
 def test_the_first_difference_of_features_is_named(ours, message):

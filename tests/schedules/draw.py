@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from schedules.faults import LAST_ROUND, MIDWAY, NEAR_END, NEW_EPOCH, Fault
+from schedules.faults import FIRST_ROUNDS, LAST_ROUND, MIDWAY, NEAR_END, NEW_EPOCH, Fault
 
 from thanos_peer.topology.graph import Graph
 
@@ -42,6 +42,22 @@ LEADS_TO = {
 
 def faults_of(rng: random.Random, graph: Graph) -> list[Fault]:
     """What happens in one schedule."""
+    faults, aside = _faults(rng, graph), random.Random()
+    # Drawn aside, so that it decides about nothing else in the schedule.
+    aside.setstate(rng.getstate())
+    return [*faults, *_kills_in_the_first_rounds(aside, graph)] if aside.random() < 0.15 else faults
+
+
+def _kills_in_the_first_rounds(rng: random.Random, graph: Graph) -> list[Fault]:
+    """A peer, or two, are killed before, between or after what they save and send in the first two rounds."""
+    nodes = rng.sample(range(len(graph.neighbors)), 2)
+    return [
+        Fault(0.0, "kill", (i,), rng.uniform(0.0, 1.0), rng.random(), when=rng.choice(FIRST_ROUNDS), of=i)
+        for i in nodes[: rng.randint(1, 2)]
+    ]
+
+
+def _faults(rng: random.Random, graph: Graph) -> list[Fault]:
     if rng.random() < 0.25:
         return rng.choice(SCENES)(rng, graph)
     span = rng.choice([0.5, 2.0, 6.0])

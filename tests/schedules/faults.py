@@ -16,6 +16,8 @@ ENOUGH = 14
 OUTPUTS = 2
 MIDWAY, NEAR_END, LAST_ROUND = "midway", "near the end", "in the last round"
 NEW_EPOCH = "in a new epoch"
+# Where sums are masked, keys are told in the first of these, and what they hide in the second.
+FIRST_ROUNDS = ("in round 0", "in round 1")
 # The stages that are waited for; a session begins in RUNNING, and enters it again for a new epoch only.
 STAGES = {
     NEW_EPOCH: Stage.RUNNING,
@@ -38,7 +40,13 @@ def _is_midway(runner: PhaseRunner) -> bool:
     return runner.k >= ENOUGH and not runner.is_done
 
 
-ROUNDS = {MIDWAY: _is_midway, NEAR_END: _is_near_end, LAST_ROUND: _is_in_last_round}
+ROUNDS = {
+    MIDWAY: _is_midway,
+    NEAR_END: _is_near_end,
+    LAST_ROUND: _is_in_last_round,
+    FIRST_ROUNDS[0]: lambda runner: runner.k == 0,
+    FIRST_ROUNDS[1]: lambda runner: runner.k == 1,
+}
 
 
 @dataclass(frozen=True)

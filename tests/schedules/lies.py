@@ -2,7 +2,8 @@
 
 The liar is a peer like the others, but for what leaves it: of some frames a field is changed, for each neighbor by
 itself, and some are made up. After a while an honest peer takes its place, with the same disk. What it never lies
-about are its own numbers (X, D, step sizes, what it adds to sums): no other can know these, see SECURITY.md.
+about are its own numbers (X, D, step sizes, what it adds to sums): no other can know these, see SECURITY.md. What
+comes of lies about sums, words and keys of masks, `MiscountingWorld` tries.
 
 Whatever it says: no peer but the liar is shut out, none ends without an error that names a peer, none waits
 without saying so, and none claims what does not follow from the data. Once the liar is replaced, all get done.
@@ -16,26 +17,41 @@ from functools import partial
 from typing import Any
 
 import msgpack
+import numpy as np
 from schedules.faults import Fault, FaultyWorld
 from schedules.world import Node, Process, WrongError
 
-from thanos_peer.errors import EndMismatchError, HandshakeError, RemoteProtocolError, RunOverError, StateLostError
+from thanos_peer.block import WORD
+from thanos_peer.errors import (
+    EndMismatchError,
+    HandshakeError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RunOverError,
+    StateLostError,
+    ThanosPeerError,
+)
+from thanos_peer.protocol.honest import EPOCHS_AHEAD
+from thanos_peer.protocol.messages import BLOCK, BYE, DONE, DONE_BUT, HELLO, KINDS, LARGEST_ROUND, SPENT, Bye
 from thanos_peer.protocol.stages import Stage
 from thanos_peer.protocol.waiting import NOTICE_FIRST
-from thanos_peer.protocol.wire import BLOCK, BYE, DONE, DONE_BUT, HELLO, KINDS, LARGEST_ROUND, SPENT, Bye, run_of
+from thanos_peer.protocol.wire import run_of
 
 HEADER = ("version", "kind", "run", "sender", "round")
 NAMES = {number: kind.name for number, kind in KINDS.items()}
 # All that a liar may lie about: each field of each kind of message.
 FIELDS = [(kind, name) for kind in KINDS for name in (*HEADER, *KINDS[kind].fields)]
-# Besides, it sends nothing, or one wrong frame so often that its neighbors have had enough of it.
-SILENCE, FLOOD = "silence", "flood"
+# Besides, it sends nothing, or one wrong frame so often that its neighbors have had enough of it; or it does lie
+# about its numbers, see `MiscountingWorld`.
+SILENCE, FLOOD, NUMBERS = "silence", "flood", "numbers"
 FLOODED = 250
 # Errors that an honest peer may end with because of a lie.
 ERRORS = (HandshakeError, EndMismatchError, RemoteProtocolError, StateLostError)
 NAMED = re.compile(r"\b(peers?|neighbor) \d")
 # Seconds in which an honest peer that waits must have said so.
 SPEAKS = 3 * NOTICE_FIRST
+# Seconds after which nothing is on its way any more.
+LATEST = 4.0
 WRONG_TYPES: list[Any] = [None, -1, 1.5, True, "", b"", [1, 2], {}, 2**64 - 1]
 
 
@@ -102,6 +118,12 @@ def _counts(value: int, k: int) -> list[Any]:
     return [0, 1, value + 1, max(value - 1, 0), 2 * value + 1, *near, 1000, LARGEST_ROUND - 1, LARGEST_ROUND]
 
 
+def _epochs(value: int, k: int) -> list[Any]:
+    """Most are far ahead: as far as a peer believes one word, or nearly."""
+    far = [value + 1, value + EPOCHS_AHEAD // 2, value + EPOCHS_AHEAD, value + 2 * EPOCHS_AHEAD]
+    return [*far, *far, *_counts(value, k)]
+
+
 def _round_of_a_block(_: Any, k: int) -> list[Any]:
     """Far ahead: with a nearer one its numbers would be lies."""
     return [k + 50, k + 1000, LARGEST_ROUND]
@@ -137,6 +159,7 @@ VALUES: dict[str, Callable[[Any, int], list[Any]]] = {
     "is_asking": lambda value, _: [not value],
     "shape": lambda value, _: [value[::-1], [value[0]], [LARGEST_ROUND, LARGEST_ROUND]],
     "numbers": _numbers,
+    "epoch": _epochs,
     "eta": lambda *_: [-1.0, float("nan"), float("inf")],
     **{name: lambda *_, texts=texts: texts for name, texts in TEXTS.items()},
 }
@@ -277,3 +300,77 @@ class LyingWorld(FaultyWorld):
             super()._check_bits(nodes, epoch)
         elif len({node.result[2] for node in nodes}) > 1:
             raise WrongError(f"results of rounds {[node.result[2] for node in nodes]}")
+
+
+def miscounting_of(rng: random.Random, d: int) -> Lying:
+    """One that lies about what it adds to sums, about words, and about keys of masks."""
+    begins = rng.choice([0.0, 0.0, rng.uniform(0, 1)])
+    ends = begins + rng.choice([0.3, 2.0, 15.0])
+    return Lying(rng.randrange(d), begins, ends, ((BLOCK, "numbers"),), rng.choice([0.05, 0.3, 1.0]), NUMBERS)
+
+
+def other_numbers(rng: random.Random, kind: str, numbers: bytes) -> bytes:
+    """As many others of the same kind."""
+    anything = [rng.randbytes(len(numbers)), bytes(len(numbers)), b"\xff" * len(numbers)]
+    if kind != WORD:
+        at = rng.randrange(len(numbers))
+        return rng.choice([*anything, numbers[:at] + rng.randbytes(1) + numbers[at + 1 :]])
+    word = np.frombuffer(numbers).copy()
+    at = rng.randrange(word.size)
+    word[at] = rng.choice([0.0, -1.0, 0.5, 1e308, 5e-324, -word[at], word[at] * (1 + 1e-6), np.nan])
+    return rng.choice([bytes(len(numbers)), *[word.tobytes()] * 4])
+
+
+class MiscountingWorld(LyingWorld):
+    """A network of which one peer lies about the numbers of sums, of words, and of keys.
+
+    What is wrong and possible is believed, so results may be wrong. But no peer ends without an error that names a
+    neighbor or a phase, none hangs silently, and none that is honest is shut out. Once the liar is replaced and,
+    where a peer has ended with an error, all are started with --fresh, all have the bits of a run without faults.
+    """
+
+    def __init__(self, *about: Any, **conditions: Any) -> None:
+        super().__init__(*about, **conditions)
+        self._is_fresh, self._was_told = True, False
+
+    def _lies(self, process: Process, frame: bytes) -> list[bytes]:  # noqa: ARG002
+        said = msgpack.unpackb(frame)
+        if said[1] != BLOCK or self._fates.random() >= self._lying.rate:
+            return [frame]
+        at, kind = (*HEADER, *KINDS[BLOCK].fields).index("numbers"), said[9]
+        if not said[at] or kind in {"float64", "float32"}:
+            return [frame]
+        self._is_fresh, self._was_told = False, True
+        self.counts[f"lie: numbers of {kind}"] += 1
+        said[at] = other_numbers(self._fates, kind, said[at])
+        return [msgpack.packb(said)]
+
+    def _fail(self, node: Node, error: BaseException) -> None:
+        if self._is_fresh or not isinstance(error, ThanosPeerError) or isinstance(error, LocalProtocolError):
+            raise WrongError(f"peer {node.id} failed: {error!r}")
+        if not (NAMED.search(str(error)) or re.search(r"\bphase [a-z]+\b", str(error))):
+            raise WrongError(f"peer {node.id} ends with an error that names no peer and no phase: {error!r}")
+        self.counts[f"said: {type(error).__name__}"] += 1
+        self._at(max(self.now, self._lying.ends) + 1.5, self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        """All are started with --fresh, as one ended with an error."""
+        if self._is_fresh:
+            return
+        self._is_fresh = True
+        for node in self.nodes:
+            if node.process is not None:
+                self._end(node.process)
+            vars(node).update(vars(Node(node.id)))
+        # Nothing that is on its way is heard by them.
+        self._at(self.now + LATEST, lambda: [self._start(node) for node in self.nodes])
+
+    def _check_claims(self, nodes: list[Node]) -> None:
+        if self._is_fresh:
+            super()._check_claims(nodes)
+
+    def _check_bits(self, nodes: list[Node], epoch: int) -> None:
+        self.counts["wrong numbers believed"] += not self._is_fresh
+        self.counts["begun anew"] += self._is_fresh and self._was_told
+        if self._is_fresh:
+            super()._check_bits(nodes, epoch)

@@ -34,7 +34,7 @@ from thanos_peer.launch.claims import Data
 from thanos_peer.phases import phase
 from thanos_peer.problem import Instance, assemble
 from thanos_peer.protocol import saving
-from thanos_peer.samples.moments import moments_of_rows
+from thanos_peer.samples import moments_of_rows
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import parse
 from thanos_peer.topology.data import samples_of
@@ -50,6 +50,9 @@ NETWORKS = [
     ("ring", 5, "proximal", (None, None), "float64", False),
     ("star", 5, "gram", (None, None), "float64", False),
     *(("path", 3, name, (20, 0.3) if METHODS[name].mixes else (None, None), "float64", True) for name in METHODS),
+    # Masked, with more edges than those of the tree.
+    ("ring", 4, "proximal", (None, None), "float64", True),
+    ("complete", 4, "gram", (None, None), "float64", True),
 ]
 # So many of them, the first ones, are not prepared: each start of an epoch has an X of its own.
 UNPREPARED = 4

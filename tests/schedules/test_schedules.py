@@ -1,21 +1,32 @@
 """The sessions that ship, under a clock of their own: whatever happens, the same bits, and no peer is stuck.
 
-Two rules can be broken without harm, so no schedule finds it. A done neighbor that is behind again need not be
-noted (`Leaving.come_back`): it has its result, and ends with that when it finds its neighbors gone; noting it has
-them stay and help. And a peer may announce that it is done before its last round is saved (`Ending.finish`): its
-result is on the disk by then. Where neither is, it is found: `announce_before_writing`.
+Four rules can be broken without harm, so no schedule finds it.
+1. A done neighbor that is behind again need not be noted (`Leaving.come_back`): it has its result, and ends with
+   that when it finds its neighbors gone; noting it has them stay and help.
+2. A peer may announce that it is done before its last round is saved (`Ending.finish`): its result is on the disk
+   by then. Where neither is, it is found: `announce_before_writing`.
+3. Messages need not name their epoch in the run that they are of (`run_of`): a block names the birth that it
+   follows from. Where that is not looked at, it is found: `hear_blocks_of_any_birth`.
+4. A peer may begin an epoch before all neighbors have answered (`Handshake.yet_to_answer`): a second beginning has
+   another birth, and costs one more epoch.
 """
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from schedules.draw import KINDS
-from schedules.faults import STAGES
-from schedules.run import replay, run_some, world_of
+from schedules.faults import FIRST_ROUNDS, STAGES
+from schedules.run import NETWORKS, instance_of, replay, run_some, world_of
+from schedules.world import said_of
 
 from thanos_peer.agent import Agent
-from thanos_peer.algorithm.masks import Masks
+from thanos_peer.algorithm.masks import SECRET_BYTES, UNTOLD, Masks
 from thanos_peer.convergence import Convergence
-from thanos_peer.phases import phase
-from thanos_peer.protocol import leaving, saving, wire
+from thanos_peer.launch.claims import PeerClaims
+from thanos_peer.phases import Masking, masking, phase
+from thanos_peer.phases.masking import MaskingState
+from thanos_peer.protocol import leaving, saving
 from thanos_peer.protocol.conduct import Conduct
 from thanos_peer.protocol.ending import Ending
 from thanos_peer.protocol.exchange import Exchange
@@ -25,6 +36,7 @@ from thanos_peer.protocol.outputs import ResultReady
 from thanos_peer.protocol.saving import Saving
 from thanos_peer.protocol.stages import TRANSITIONS, Stage
 from thanos_peer.protocol.waiting import Waiting
+from thanos_peer.simulate import AgentNetwork
 
 SCHEDULES = 200
 # In these a peer begins an epoch, loses its disk, and begins the same epoch again; in the second one a neighbor
@@ -32,7 +44,10 @@ SCHEDULES = 200
 BEGUN_TWICE, USED_MEANWHILE = 90182, 91828
 # Schedules: in one of them a broken rule must show.
 MOST = 400
-AT_ANY_MOMENT = [f"{kind} {when}" for kind in ("kill", "stop") for when in ("in the last round", *STAGES)]
+AT_ANY_MOMENT = [
+    *(f"{kind} {when}" for kind in ("kill", "stop") for when in ("in the last round", *STAGES)),
+    *(f"kill {when}" for when in FIRST_ROUNDS),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -85,12 +100,8 @@ def forget_fallbacks(monkeypatch):
     monkeypatch.setattr(Exchange, "publish", publish_and_forget)
 
 
-def accept_blocks_of_an_old_epoch(monkeypatch):
-    monkeypatch.setattr(wire, "run_of", lambda digest, _: bytes.fromhex(digest)[: wire.RUN_BYTES])
-
-
-def begin_an_epoch_before_all_have_answered(monkeypatch):
-    monkeypatch.setattr(Handshake, "yet_to_answer", lambda *_: [])
+def hear_blocks_of_any_birth(monkeypatch):
+    monkeypatch.setattr(Handshake, "is_of_birth", lambda *_: True)
 
 
 def name_births_by_the_number_of_the_epoch_alone(monkeypatch):
@@ -158,7 +169,27 @@ def shut_out_for_one_mistake(monkeypatch):
 
 def mask_all_sums_of_a_phase_by_one_stream(monkeypatch):
     stream = Masks.stream
-    monkeypatch.setattr(Masks, "stream", lambda self, neighbor, _, size: stream(self, neighbor, 0, size))
+    monkeypatch.setattr(Masks, "stream", lambda self, j, _, __, size: stream(self, j, 0, UNTOLD, size))
+
+
+def mask_the_same_sum_of_all_phases_by_one_stream(monkeypatch):
+    def stream_of_any_phase(self, neighbor, number, _, size):
+        return stream(replace(self, phase=""), neighbor, number, UNTOLD, size)
+
+    stream = Masks.stream
+    monkeypatch.setattr(Masks, "stream", stream_of_any_phase)
+
+
+def draw_the_same_secret_in_each_epoch(monkeypatch):
+    monkeypatch.setattr(Masking, "start", lambda self: MaskingState(bytes([self._agent + 1] * SECRET_BYTES)))
+
+
+def draw_another_secret_in_each_life(monkeypatch):
+    monkeypatch.setattr(Masking, "restored", lambda self, _: self.start())
+
+
+def share_one_secret_on_all_edges(monkeypatch):
+    monkeypatch.setattr(masking, "secret_of_edge", lambda run, keys, product: run)  # noqa: ARG005
 
 
 def call_it_converged(monkeypatch):
@@ -167,8 +198,7 @@ def call_it_converged(monkeypatch):
 
 MUTATIONS = [
     forget_fallbacks,
-    accept_blocks_of_an_old_epoch,
-    begin_an_epoch_before_all_have_answered,
+    hear_blocks_of_any_birth,
     name_births_by_the_number_of_the_epoch_alone,
     go_on_without_a_slow_disk,
     let_duplicates_live,
@@ -181,6 +211,10 @@ MUTATIONS = [
     name_the_latest_checkpoint,
     shut_out_for_one_mistake,
     mask_all_sums_of_a_phase_by_one_stream,
+    mask_the_same_sum_of_all_phases_by_one_stream,
+    draw_the_same_secret_in_each_epoch,
+    draw_another_secret_in_each_life,
+    share_one_secret_on_all_edges,
     call_it_converged,
 ]
 
@@ -195,3 +229,24 @@ def test_a_broken_rule_is_found(mutate, monkeypatch):
         if any(what.startswith("WrongError") for _, what in wrong):
             return
     pytest.fail(f"{MOST} schedules did not notice")
+
+
+# What peers that prepare samples claim, whatever the method.
+CLAIMED = ("samples", "mean", "scale", "overall", "feasibility", "common", "objective", "explained_variance")
+JUDGED = ("explained_variance_ratio", "sparse_explained_variance", "residual", "nonzeros", "nonzero_rows")
+
+
+@pytest.mark.parametrize("number", [number for number, network in enumerate(NETWORKS) if network[-1]])
+def test_all_that_peers_of_a_method_claim_after_masked_sums_is_computed_again(number):
+    instance, data, _ = instance_of(number)
+    network = AgentNetwork(instance)
+    while not network.is_done:
+        network.advance()
+    assert network.agents[0].runner.plan.phases[0].name == "masks"
+    said = [said_of(instance.topology, agent) for agent in network.agents]
+    common = np.mean([each.components_.T for each in said], axis=0)
+    claims = [claim for i, each in enumerate(said) for claim in PeerClaims(i, each, common).claims(data)]
+    has_converged = said[0].facts["has_converged"]
+    names = {*CLAIMED, *JUDGED, *(["has_converged"] if has_converged else [])}
+    assert {claim.name.partition("[")[0] for claim in claims} == names
+    assert not [claim for claim in claims if not claim.is_true]

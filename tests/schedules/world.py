@@ -20,16 +20,18 @@ import numpy as np
 
 from thanos_peer.agent import Agent, Memory
 from thanos_peer.algorithm.fixed_point import FixedPoint
-from thanos_peer.algorithm.masks import Masks
+from thanos_peer.algorithm.masks import SECRET_BYTES, Masks
 from thanos_peer.errors import CheckpointError, DoubleError, RunOverError, StateLostError, ThanosPeerError
 from thanos_peer.launch.claims import Data, PeerClaims
 from thanos_peer.loadings.findings import facts_of_loadings, findings_of
 from thanos_peer.loadings.result import Result
+from thanos_peer.phases.masking import MaskingState
 from thanos_peer.problem import Instance
 from thanos_peer.protocol.codecs import Codecs
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.handshake import Terms
 from thanos_peer.protocol.hearing import Arrived
+from thanos_peer.protocol.messages import DONE, SPENT, Bye
 from thanos_peer.protocol.neighbor import LinkEvent
 from thanos_peer.protocol.outputs import (
     AdvanceSoon,
@@ -45,7 +47,7 @@ from thanos_peer.protocol.outputs import (
 )
 from thanos_peer.protocol.session import Session
 from thanos_peer.protocol.stages import Stage
-from thanos_peer.protocol.wire import DONE, SPENT, Bye, Codec
+from thanos_peer.protocol.wire import Codec
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.topology import Topology
 
@@ -55,7 +57,7 @@ CONNECTS = 0.05
 APART = 20.0
 # Seconds by which some messages are late and overtaken by others, at the most.
 LATE = 3.0
-# Seconds until a connection that nothing comes through is given up: `SILENCE_MS` of links.py.
+# Seconds until a connection that nothing comes through is given up: `SILENCE_MS` of outbox.py.
 SILENCE = 4.0
 # Seconds in which a peer that is finished tries to reach its neighbors: `PATIENCE` of notify.py.
 NOTIFIES = 5.0
@@ -72,23 +74,43 @@ class WrongError(AssertionError):
 
 
 class Streams:
-    """What each key stream has masked, in all lives of all peers: at each end one list of numbers alone."""
+    """What each key stream has masked, in all lives of all peers: at each end one list of numbers alone.
+
+    And what its secrets are of: one beginning of an epoch of one peer, or of the two ends of an edge.
+    """
 
     def __init__(self, counts: Counter[str]) -> None:
         self._counts, self._masked = counts, dict[tuple, bytes]()
+        self._owners, self._halves = dict[bytes, tuple](), dict[tuple, bytes]()
+
+    def note(self, agent: Agent) -> None:
+        """Look at the secrets of an agent."""
+        state, shared = agent.runner.state, agent.found.secrets
+        if isinstance(state, MaskingState):
+            owner = agent.id, agent.epoch, agent.birth
+            self._note_owner(state.secret, owner)
+            if self._halves.setdefault(owner, state.secret) != state.secret:
+                raise WrongError(f"peer {agent.id} draws two secrets for one beginning of epoch {agent.epoch}")
+        for at, j in enumerate(agent.neighbors if shared is not None else ()):
+            ends = sorted([(agent.id, agent.birth), (j, agent.births.get(j, ""))])
+            self._note_owner(shared[at * SECRET_BYTES :][:SECRET_BYTES], (agent.epoch, *ends))
+
+    def _note_owner(self, secret: bytes, owner: tuple) -> None:
+        if self._owners.setdefault(secret, owner) != owner:
+            raise WrongError(f"one secret for {owner} and {self._owners[secret]}")
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Look at all that is masked from now on."""
         hide = Masks.hide
 
-        def noted(masks: Masks, form: FixedPoint, numbers: bytes, number: int) -> bytes:
+        def noted(masks: Masks, form: FixedPoint, numbers: bytes, number: int, told: bytes) -> bytes:
             for neighbor in masks.secrets:
-                stream = masks.agent, masks.stream(neighbor, number, 32)
+                stream = masks.agent, masks.stream(neighbor, number, told, 32)
                 self._counts["streams used again" if stream in self._masked else "streams"] += 1
                 if self._masked.setdefault(stream, numbers) != numbers:
                     raise WrongError(f"peer {masks.agent} masks other numbers by a stream of phase {masks.phase}")
-            return hide(masks, form, numbers, number)
+            return hide(masks, form, numbers, number, told)
 
         with mock.patch.object(Masks, "hide", noted):
             yield
@@ -205,6 +227,7 @@ class World:
         self._cut: dict[tuple[int, int], int] = Counter()  # how many faults cut a direction
         self._lives = itertools.count(1)
         self.counts: Counter[str] = Counter()
+        self._streams = Streams(self.counts)
         self._calm_from = 0.0  # when the last fault is over
         self.begins_again = False  # whether a disk is lost
         # Whether a peer was given up: its neighbors may have told others.
@@ -219,7 +242,7 @@ class World:
 
     def run(self) -> None:
         """To the end; raises WrongError if a promise is broken."""
-        with Streams(self.counts).watched():
+        with self._streams.watched():
             while not all(node.is_over or node.has_lost_run for node in self.nodes):
                 if not self._events or self._events[0][0] > self._calm_from + LIVELY:
                     raise WrongError(f"stuck at {self.now:.2f} s: {self._describe()}")
@@ -616,6 +639,7 @@ class World:
         if process.is_duplicate:
             return
         self._note_reached(process)
+        self._streams.note(process.agent)
         node = process.node
         for other in (self.nodes[j] for j in self._neighbors[node.id]):
             if other.epoch == node.epoch and abs(other.highest - node.highest) > 1:
@@ -650,7 +674,7 @@ class World:
             raise WrongError(f"results of epochs {epochs}")
         if epochs != {0} and not self.begins_again:
             raise WrongError(f"epoch {epochs} without a lost disk")
-        self.counts["new epochs"] += max(epochs)
+        self.counts["new epochs"] += max(epochs) > 0
         X = np.array([np.frombuffer(node.result[1]) for node in nodes])
         if not np.isfinite(X).all():
             raise WrongError("a result that is not finite")

@@ -118,6 +118,7 @@ WORDS = [
     ("proximal-tracking", "agreement", 1, slice(22, None), 1e200, r"entry of the gradient is 4e\+200, "),
     ("drgta", "agreement", 1, 0, 1e-300, r"the largest \|\|A_i\|\|_2\^2 is 1e-300, not from "),
     ("thanos", "consensus", 1, slice(None), 1e200, "the norm of X is "),
+    ("thanos", "consensus", 1, -1, 1e308, "the norm of the sparse X is "),
 ]
 
 

@@ -27,9 +27,9 @@ from thanos_peer.algorithm.fixed_point import EXACT
 from thanos_peer.block import NOTHING, WORD, Block, StopWord
 from thanos_peer.block import PAIR as PAIR_OF_MATRICES
 from thanos_peer.errors import CheckpointError, StateInUseError
-from thanos_peer.launch.cluster import free_ports
+from thanos_peer.launch.ports import free_ports
 from thanos_peer.phases import Found, PhaseEnd, WrongStateError
-from thanos_peer.protocol.wire import Bye
+from thanos_peer.protocol.messages import Bye
 from thanos_peer.simulate import AgentNetwork
 from thanos_peer.storage import checkpoint
 from thanos_peer.storage.checkpoint import CheckpointStore
@@ -57,10 +57,11 @@ FOUND = st.builds(
     over=st.lists(ENDS, max_size=3).map(tuple),
     final=st.none() | st.dictionaries(st.text(max_size=9), FINDINGS, max_size=3),
     secrets=st.none() | st.binary(max_size=9),
+    words=st.none() | st.binary(max_size=9),
     **{
         field.name: st.none() | FINDINGS
         for field in fields(Found)
-        if field.name not in ("over", "secrets", "final")
+        if field.name not in ("over", "secrets", "words", "final")
     },
 )
 
@@ -689,6 +690,18 @@ def test_a_name_is_given_only_to_what_has_reached_the_disk(tmp_path, monkeypatch
         for name in ("0.csv", "0.npz", "0.json")
         for step in (("flush", f"{name}.new"), ("name", name), ("flush", "peers"))
     ]
+
+
+def test_clearing_removes_damaged_ones_too_which_hold_secrets_but_not_those_of_other_peers(
+    store, newest, tmp_path
+):
+    newest.write_bytes(newest.read_bytes()[:-1])
+    other = tmp_path / "11-000000000009.damaged"
+    other.write_bytes(b"not mine")
+    store.load()
+    assert len(list(tmp_path.glob("0-*.damaged"))) == 1
+    store.clear()
+    assert [*tmp_path.glob("*.damaged"), *tmp_path.glob("0-*")] == [other]
 
 
 def test_clearing_removes_all_checkpoints_but_nothing_else(store, newest, tmp_path):

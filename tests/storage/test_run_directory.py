@@ -324,6 +324,20 @@ def test_a_weight_that_leaves_nothing_explains_nothing(tmp_path, regularizer):
     assert (summary.nonzeros, summary.nonzero_rows, summary.sparse_variance_explained) == (0, 0, 0)
 
 
+@pytest.mark.parametrize(("beta", "is_off"), [("1.0", True), ('"auto"', False)])
+def test_of_an_x_that_has_left_the_manifold_that_is_said_and_no_variance(tmp_path, beta, is_off):
+    draft = Draft("x", 4, [(0, 1), (1, 2), (2, 3)], "A test.", n=7, p=2, mu=100.0, samples=40, max_rounds=100)
+    (tmp_path / "net.toml").write_text(render(draft).replace("beta = 1.0", f"beta = {beta}"))
+    instance = build(load(tmp_path / "net.toml"))
+    network = StackedNetwork(instance)
+    *_, last = run(network, instance)
+    summary = summarize(network, instance, last, seconds=0.0)
+    assert (summary.feasibility > 1) == (summary.variance_explained is None) == is_off
+    words = summary.in_words()
+    assert ("variance explained  unknown (sparse: 0.00%)\n" in words) == is_off
+    assert ("X is off the manifold, and its objective is of the nearest point there" in words) == is_off
+
+
 @pytest.mark.parametrize(("mu", "is_better"), [(0.1, False), (0.2, True)])
 def test_an_answer_that_is_better_than_the_reference_says_so(tmp_path, mu, is_better):
     draft = Draft("x", 3, [(0, 1), (1, 2)], "A test.", n=5, p=2, mu=mu, samples=60, method="gram")

@@ -8,8 +8,9 @@ from networks import make_topology, raw_topology
 from topology.graphs import GONE, put
 
 from thanos_peer.errors import ConfigError, DataFileError, TopologyError
+from thanos_peer.samples import read_rows
 from thanos_peer.topology import parse
-from thanos_peer.topology.data import read_samples, samples_of, synthetic_samples
+from thanos_peer.topology.data import samples_of, synthetic_samples
 from thanos_peer.topology.sections import SyntheticData
 
 TABLE = np.arange(12.0).reshape(3, 4)
@@ -53,7 +54,7 @@ def mistakes_of(raw, directory, **options):
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "i2", "u1", ">f8"])
 def test_any_real_table_is_read_as_float64(tmp_path, dtype):
     (tmp_path / "x.npy").write_bytes(saved(TABLE.astype(dtype)))
-    table = read_samples(tmp_path / "x.npy", n=4)
+    table = read_rows(tmp_path / "x.npy", n=4)
     assert table.dtype == np.float64
     assert np.array_equal(table, TABLE)
 
@@ -122,7 +123,7 @@ def test_a_damaged_header_is_a_data_file_error_or_a_table(tmp_path_factory, flip
         content[place] = byte
     path.write_bytes(content)
     try:
-        assert read_samples(path, n=4).shape[1] == 4
+        assert read_rows(path, n=4).shape[1] == 4
     except DataFileError as error:
         assert str(error)  # noqa: PT017
 
@@ -132,7 +133,7 @@ def test_a_number_too_large_for_float64_is_refused(tmp_path):
         pytest.skip("long double is double here")
     (tmp_path / "x.npy").write_bytes(saved(np.full((3, 4), np.finfo(np.longdouble).max)))
     with pytest.raises(DataFileError, match="row 0, column 0"):
-        read_samples(tmp_path / "x.npy", n=4)
+        read_rows(tmp_path / "x.npy", n=4)
 
 
 def test_a_data_file_that_is_not_there_is_named(tmp_path):

@@ -220,3 +220,13 @@ def test_each_method_and_each_start_has_a_digest_of_its_own():
 
 def test_one_more_peer_changes_the_digest():
     assert make_topology(family="star", d=5).digest != make_topology(family="star", d=6, name="star-5").digest
+
+
+def test_what_peers_say_of_the_number_of_their_samples_is_part_of_the_digest():
+    raw = files()
+    digests = []
+    for count in (None, 9, 10):
+        raw["peers"][2] = {key: each for key, each in raw["peers"][2].items() if key != "samples"}
+        raw["peers"][2] |= {} if count is None else {"samples": count}
+        digests.append(parse(raw, file=Path("net.toml"), data_of=()).digest)
+    assert len(set(digests)) == 3

@@ -213,6 +213,7 @@ def test_only_an_integer_is_an_integer(key, value):
     [
         ("problem.p", 7, "at most n = 6"),
         ("problem.data.samples", 4, "must be at least 5, one for each peer"),
+        ("peers[1].samples", 9, "leave it out: synthetic samples are dealt out evenly; it is for data files"),
         ("problem.regularizer", "l3", 'must be "l1", "l21"'),
         ("problem.regularizer", 1, ' or "none", or MODULE:CLASS'),
         ("problem.data.kind", "sql", 'must be one of "synthetic", "files"'),

@@ -61,7 +61,7 @@ class Leading:
 
     @classmethod
     def typical_sums(cls, n: int, p: int, *, is_noise: bool) -> int:
-        """What is to be reckoned with, the same whole number on every processor; of samples that are noise."""
+        """How many sums to expect, the same whole number on every processor; more of samples that are noise."""
         most = cls.most(n, p)
         if not is_noise:
             return min(most, TYPICAL)

@@ -11,7 +11,7 @@ No agent has to believe what no honest one can say: the root looks at the sums, 
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -170,12 +170,14 @@ class PoolState:
         word: The latest that it has heard, or said; the root has it before the others.
         root: At the root, the method's state.
         told: The word of the last sum that is over, which all have.
+        words: What stands for all words told so far, where sums are masked; else empty.
     """
 
     partial: bytes
     word: Matrix | None
     root: Any = None
     told: Matrix | None = None
+    words: bytes = b""
 
 
 def decide(method: Pooled, state: Any, partial: bytes) -> tuple[Any, Matrix]:
@@ -213,4 +215,4 @@ def pool_step(method: Pooled, place: Place, r: int, state: PoolState, blocks: Se
         root, word = decide(method, root, partial)
     if place.depth > 0 and r == place.height + place.depth - 1:
         word = np.frombuffer(said[place.parent].numbers, dtype="<f8")
-    return PoolState(partial, word, root, state.told)
+    return replace(state, partial=partial, word=word, root=root)

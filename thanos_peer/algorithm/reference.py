@@ -3,7 +3,7 @@
 Sequential linearised proximal gradient (SLPG): a prox step along the tangent direction, with a multiplier
 Lambda that keeps the step tangent, then one Newton-Schulz step towards orthonormal columns. The usual
 Barzilai-Borwein step of that method is not safe here, so the step is fixed; where even that fails to settle,
-a smaller one is tried, and what was reached is said in the residual.
+a smaller one is tried, and the residual says what was reached.
 """
 
 from collections.abc import Iterator

@@ -71,7 +71,7 @@ class BarzilaiBorwein:
 
     The long one, <S, S> / |<S, J>|, and the alternation of the two diverge on these problems. Where J = 0
     there is nothing to learn from, and the first step size is used. Where agents hold very unequal samples, long
-    steps wander for ever or diverge, even from the solution: `most` is the longest that is taken.
+    steps wander without end or diverge, even from the solution: `most` is the longest that is taken.
     """
 
     first: float

@@ -61,7 +61,7 @@ class Solving(Traits, Pooled, Protocol):
 
     @staticmethod
     def typical_sums(p: int, mu: float | None, digits: int, restarts: int) -> int:
-        """How many sums to reckon with, for a residual of so many digits.
+        """How many sums to expect, for a residual of so many digits.
 
         Args:
             p: Components.

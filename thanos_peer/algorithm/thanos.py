@@ -47,6 +47,10 @@ class ThanosState:
 class Thanos(Method[ThanosState]):
     """The rounds of THANOS.
 
+    Every round is tested against the formulas written again, and the paper's three observations on sigma on its
+    own network. That X is epsilon-stationary after as many rounds as its theorem says is not tested: the steps
+    that Condition 1 asks for (conditions.py) hardly move X.
+
     Args:
         f: The agents' f_i.
         g: The g_i, which all have in common.

@@ -37,7 +37,7 @@ class Outlook(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """How many rounds to reckon with, and in words what they are made of."""
+    """How many rounds to expect, and in words what they are made of."""
 
     rounds: int
     words: str
@@ -50,7 +50,10 @@ class Content(NamedTuple):
     all_learn: str
 
 
-MIXED: Content = Content("its X, and a tracker D that begins as its own gradient", "the common X, in the end")
+MIXED: Content = Content(
+    "its X, which moves by its own gradients, and with most methods a tracker D that begins as its own gradient",
+    "the common X, in the end",
+)
 
 
 class Iterations(NamedTuple):
@@ -114,5 +117,5 @@ class Traits(Protocol):
 
     @classmethod
     def expected(cls, outlook: Outlook) -> Expected | None:  # noqa: ARG003
-        """How many rounds to reckon with; None where nothing is known before but the maximum."""
+        """How many rounds to expect; None where only the maximum is known before."""
         return None

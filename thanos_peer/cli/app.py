@@ -20,12 +20,13 @@ from thanos_peer.cli.keys import keys_group
 from thanos_peer.cli.kubernetes import kubernetes_command
 from thanos_peer.cli.report import report_command
 from thanos_peer.cli.reproduce import reproduce_command
-from thanos_peer.cli.run import run_command, verify_command
+from thanos_peer.cli.run import run_command
 from thanos_peer.cli.simulate import simulate_command
 from thanos_peer.cli.start import start_command
 from thanos_peer.cli.status import status_command
 from thanos_peer.cli.topology import topology_group
 from thanos_peer.cli.transform import transform_command
+from thanos_peer.cli.verify import verify_command
 from thanos_peer.errors import ThanosPeerError
 
 EXIT_FILE = 3
@@ -79,12 +80,12 @@ class _Failure(click.ClickException):
 )
 @click.version_option(__version__, prog_name="thanos-peer")
 def app() -> None:
-    """Sparse components of the data of many organisations, none of which hands its data over.
+    """Sparse components of the data of many organisations, whose samples stay where they are.
 
-    Agents on a connected graph each hold private data. Together they minimise sum_i f_i(X) + g_i(X) over
+    Agents on a connected graph each hold samples of their own. Together they minimise sum_i f_i(X) + g_i(X) over
     matrices with orthonormal columns. Each speaks to its neighbors only: exact methods sum over a tree of the
     graph, others, THANOS among them, mix matrices round by round. One TOML file describes the network, the
-    problem and the algorithm. SECURITY.md says what neighbors learn.
+    problem and the algorithm. What is sent tells others more or less, by method: docs/privacy.md.
 
     \b
     Try:

@@ -7,14 +7,16 @@ from pathlib import Path
 import click
 
 from thanos_peer.cli.paths import PATH
-from thanos_peer.cli.run import compare_bits, finished_in_one_process
+from thanos_peer.cli.policy import POLICY, check_all_peers, site_policy
 from thanos_peer.cli.simulate import default_directory
 from thanos_peer.cli.start import ALLOW_CODE
+from thanos_peer.cli.verify import compare_bits, finished_in_one_process
 from thanos_peer.errors import ConfigError
 from thanos_peer.launch.chaos import Chaos
 from thanos_peer.launch.claims import check_claims
-from thanos_peer.launch.cluster import Cluster, free_ports, prepare_peers
+from thanos_peer.launch.cluster import Cluster, prepare_peers
 from thanos_peer.launch.faults import KINDS, Fault, draw_faults, kinds_for, latest_round
+from thanos_peer.launch.ports import free_ports
 from thanos_peer.launch.proxy import Proxies
 from thanos_peer.problem import build
 from thanos_peer.simulate import AgentNetwork
@@ -41,6 +43,7 @@ NOT_STRUCK, FALSE_CLAIM = 9, 10
 )
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of the schedule.")
 @click.option("--out", type=PATH, help="Run directory.  [default: runs/NAME-TIME]")
+@POLICY
 @ALLOW_CODE
 @click.option("--quiet", "-q", is_flag=True, help="Only the verdict.")
 def chaos_command(
@@ -50,13 +53,15 @@ def chaos_command(
     in_the_clear: bool,
     seed: int,
     out: Path | None,
+    policy: Path | None,
     allowed_code: tuple[str, ...],
     quiet: bool,
 ) -> None:
     """Run topology FILE while things go wrong, and compare bits and claims with what they must be.
 
     One process runs the network first: its bits are compared with, and the faults are drawn over its rounds from
-    the seed. Then all peers run as processes on this machine, with a proxy before each, encrypted as by `run`.
+    the seed. Then all peers run as processes on this machine, with a proxy before each, encrypted as by `run`:
+    peers without keys in FILE get new ones, and sum without masks.
     Peers are killed and started again: alone, several at once, again and again while they start, in the middle of
     saving. They are frozen and thawed. Connections are cut, refused, reset, left half open, stalled on one way or
     both, delayed, and lose bytes.
@@ -64,11 +69,14 @@ def chaos_command(
     Exit code 0 says three things. The results of every peer agree to the last bit, and all stopped after the same
     round. What the peers claim of them (converged, residual, mean, scale and more) follows from the data. All
     faults have struck. 7 for other bits, 10 for a false claim, 9 for fewer faults than asked for.
+
+    Rules of this site hold as with `run`.
     """
     drawn_from = kinds_for(kinds, in_the_clear=in_the_clear)
     topology = load(file, allowed_code=allowed_code)
     if in_the_clear and topology.has_keys:
         raise ConfigError(f"--in-the-clear: {file} has keys, and nothing falls back to none; leave the option out")
+    check_all_peers(topology, site_policy(policy), makes_keys=not in_the_clear)
     network = finished_in_one_process(build(topology))
     latest = latest_round(network.agents[0].k, topology.graph.diameter)
     schedule = draw_faults(count, drawn_from, d=topology.d, latest=latest, seed=seed)
@@ -78,7 +86,14 @@ def chaos_command(
         binds, ports = _halves(free_ports(2 * topology.d))
         with Proxies(binds, ports, seed=seed, in_the_clear=in_the_clear) as proxies:
             chaos = _run(
-                topology, directory.path, proxies, schedule, network, tell=tell, in_the_clear=in_the_clear
+                topology,
+                directory.path,
+                proxies,
+                schedule,
+                network,
+                tell=tell,
+                in_the_clear=in_the_clear,
+                policy=policy,
             )
     _say_what_struck(chaos, proxies)
     compare_bits(network, topology, directory.path)
@@ -101,13 +116,14 @@ def _run(
     *,
     tell: Callable[[str], None],
     in_the_clear: bool,
+    policy: Path | None,
 ) -> Chaos:
     """Run all peers while the faults strike; how it went."""
     readdressed, secrets = prepare_peers(
         topology, path / "topology.toml", proxies.ports, proxies.targets, makes_keys=not in_the_clear
     )
     rounds = network.agents[0].k
-    with Cluster(readdressed, path, secrets, keep_every=1, lasts=False) as cluster:
+    with Cluster(readdressed, path, secrets, keep_every=1, lasts=False, policy=policy) as cluster:
         chaos = Chaos(
             cluster,
             proxies,

@@ -19,9 +19,10 @@ from thanos_peer.cli.directory import (
 )
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
+from thanos_peer.cli.policy import POLICY_OF_PEERS, check_deployed
 from thanos_peer.cli.start import LET_PEERS_RUN
 from thanos_peer.cli.words import Word
-from thanos_peer.deploy.compose import Choices, compose_file, environment_file, service_of, stack_file
+from thanos_peer.deploy.compose import compose_file, environment_file, stack_file
 from thanos_peer.deploy.containers import (
     IMAGE,
     IMAGE_USER,
@@ -31,7 +32,8 @@ from thanos_peer.deploy.containers import (
     relocated,
     secrets_of,
 )
-from thanos_peer.deploy.enclosures import enclosures_of
+from thanos_peer.deploy.enclosures import POLICY, enclosures_of
+from thanos_peer.deploy.services import Choices, service_of
 from thanos_peer.errors import ConfigError
 from thanos_peer.json_files import DamagedJSONError, read_json
 from thanos_peer.topology import Topology, load
@@ -75,6 +77,7 @@ CPUS_OPTION = click.option(
     metavar="UID:GID",
     help=f"Whom peers run as, and who owns the results.  [default: you; for root {IMAGE_USER}:{IMAGE_USER}]",
 )
+@POLICY_OF_PEERS
 @LET_PEERS_RUN
 @click.option(
     "--portable", is_flag=True, help="Nothing of this machine in it, for others to use; with a summary at the end."
@@ -88,6 +91,7 @@ def compose_command(
     memory: int | None,
     cpus: float,
     user: str | None,
+    policy: Path | None,
     allowed_code: tuple[str, ...],
     portable: bool,
 ) -> None:
@@ -96,18 +100,20 @@ def compose_command(
     compose.yaml is for `docker compose up` (and docker-compose 1), stack.yaml for `docker stack deploy`. There is
     a service per peer, on a network of their own. What comes out is in results/. Peers without keys in FILE get
     new ones; their secrets lie in topology.keys/, and each container gets its own only. A start in a file, and
-    code that is allowed, are copied to files/.
+    code that is allowed, are copied to files/. Containers have an /etc of their own: rules of this site hold there
+    if --policy takes them along.
     """
     topology = load(os.path.realpath(file), allowed_code=allowed_code)
-    enclosures = enclosures_of(topology)
+    enclosures = enclosures_of(topology, policy)
     if portable:
-        _check_portable(file, topology, user)
+        _check_portable(file, topology, user, policy)
     limits = Limits(memory or memory_of(topology), cpus)
     owner = None if portable else _owner(user)
     if owner is not None:
         _check_readable(topology, owner)
     chosen = {} if owner is None else {"user": f"{owner[0]}:{owner[1]}"}
     is_encrypted = topology.content.unencrypted is None
+    check_deployed(topology, policy, makes_keys=is_encrypted)
     choices = Choices(
         limits,
         image=image,
@@ -135,8 +141,10 @@ def warn_of_parquet(topology: Topology) -> None:
         click.echo(f"Note: {lack}", err=True)
 
 
-def _check_portable(file: Path, topology: Topology, user: str | None) -> None:
+def _check_portable(file: Path, topology: Topology, user: str | None, policy: Path | None) -> None:
     """Refuse what only this machine has."""
+    if policy is not None:
+        raise ConfigError(f"--portable: --policy {policy} has rules of this site; leave it out for others")
     if topology.problem.data.kind == "files":
         raise ConfigError(f"--portable: {file} names data files, which are of this machine")
     if topology.has_keys:
@@ -221,6 +229,8 @@ def _write(directory: Path, topology: Topology, choices: Choices, owner: tuple[i
     if owner is not None:
         _make_results(directory, owner)
     enclose(directory, choices.enclosures)
+    if choices.enclosures.policy is not None and owner is not None:
+        give_to(directory / POLICY, owner)
     moved = relocated(topology, directory / "topology.toml", service_of)
     moved.file.chmod(READABLE)
     (directory / "compose.yaml").write_text(compose_file(topology, choices), encoding="utf-8")

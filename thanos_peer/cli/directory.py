@@ -5,8 +5,9 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from thanos_peer.deploy.enclosures import DIRECTORY, Enclosures
+from thanos_peer.deploy.enclosures import DIRECTORY, POLICY, Enclosures
 from thanos_peer.errors import ConfigError
+from thanos_peer.topology.policy_files import HOST_FILE
 
 # Mode of files that the peers' user has to read, whatever the umask here.
 READABLE = 0o644
@@ -31,8 +32,14 @@ def enclose(directory: Path, enclosures: Enclosures) -> None:
         target = directory / DIRECTORY / name
         target.parent.mkdir(exist_ok=True)
         target.parent.chmod(OPEN_DIRECTORY)
-        shutil.copyfile(source, target)
-        target.chmod(READABLE)
+        _copy(source, target)
+    if enclosures.policy is not None:
+        _copy(enclosures.policy, directory / POLICY)
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copyfile(source, target)
+    target.chmod(READABLE)
 
 
 def written_before(file: Path) -> str:
@@ -42,11 +49,13 @@ def written_before(file: Path) -> str:
 
 
 def remove_stale_files(directory: Path, before: str, enclosures: Enclosures) -> None:
-    """Remove the start and the code that an earlier call has enclosed."""
+    """Remove the start, the code and the rules that an earlier call has enclosed."""
     files = directory / DIRECTORY
     code = [files / name for name in re.findall(rf"/network/{DIRECTORY}/(\w+\.py)", before)]
     stale = [path for path in [*files.glob("start.np[yz]"), *code] if path.name not in enclosures.files]
     remove_all(stale, files)
+    if enclosures.policy is None and str(HOST_FILE) in before:
+        (directory / POLICY).unlink(missing_ok=True)
 
 
 def remove_all(paths: Iterable[Path], directory: Path) -> None:

@@ -118,7 +118,7 @@ def _fork() -> int | None:
 
 
 def _become_peer(arguments: Sequence[str], stdin: int, log: int) -> None:
-    """Be on one's own: with a peer's files, name and random numbers, and not of the group that Ctrl-C is for."""
+    """Become a process of its own: with a peer's files, name and random numbers, out of the group of Ctrl-C."""
     os.setpgid(0, 0)
     for file, standard in ((stdin, IN), (log, OUT), (log, ERR)):
         os.dup2(file, standard)

@@ -32,7 +32,8 @@ def hosts_command(
     """Say what to copy to each host of topology FILE, and what to run there.
 
     The lines are for a shell: do by hand what they say, or hand them over step by step. Data files stay where they
-    are: each peer's is its own host's. A start in a file, and code that is allowed, are copied.
+    are: each peer's is its own host's. A start in a file, and code that is allowed, are copied. Rules of a site
+    are its host's own, in /etc/thanos-peer/policy.toml.
 
     \b
     Try:

@@ -11,6 +11,7 @@ from thanos_peer.block import AgentId
 from thanos_peer.cli.compose import CPUS_OPTION, IMAGE_OPTION, MEMORY_OPTION, warn_of_parquet
 from thanos_peer.cli.directory import enclose, new_directory, remove_stale_files, written_before
 from thanos_peer.cli.paths import PATH
+from thanos_peer.cli.policy import POLICY_OF_PEERS, check_deployed
 from thanos_peer.cli.start import LET_PEERS_RUN
 from thanos_peer.cli.words import Word
 from thanos_peer.deploy.containers import Limits, data_path, memory_of, relocated, secrets_of
@@ -36,6 +37,7 @@ from thanos_peer.transport.keys import SECRET_MODE, KeyPair, public_keys
     show_default=True,
     help="Size of each volume that a pod claims: for state and results, and for data files.",
 )
+@POLICY_OF_PEERS
 @LET_PEERS_RUN
 def kubernetes_command(
     file: Path,
@@ -45,17 +47,19 @@ def kubernetes_command(
     memory: int | None,
     cpus: float,
     storage: str,
+    policy: Path | None,
     allowed_code: tuple[str, ...],
 ) -> None:
     """Write manifests from which a Kubernetes cluster runs the peers of topology FILE.
 
     A StatefulSet with a headless service: the ordinal of a pod is the id of its peer. Peers without keys in FILE
     get new ones; the secrets are in a file of their own that only you can read. A start in a file, and code that
-    is allowed, go along in the ConfigMap of the topology.
+    is allowed, go along in the ConfigMap of the topology, and so do rules of the site with --policy.
     """
     topology = load(os.path.realpath(file), data_of=(), allowed_code=allowed_code)
-    enclosures = enclosures_of(topology)
+    enclosures = enclosures_of(topology, policy)
     _check_data(topology)
+    check_deployed(topology, policy, makes_keys=topology.content.unencrypted is None)
     limits = Limits(memory or memory_of(topology), cpus)
     directory = new_directory(output or Path(f"{topology.name}.kubernetes"), is_replaced=force)
     keys = secrets_of(topology) if topology.content.unencrypted is None else {}

@@ -1,6 +1,5 @@
-"""`thanos-peer run` and `thanos-peer verify`: all peers as processes on this machine."""
+"""`thanos-peer run`: all peers as processes on this machine."""
 
-import os
 import signal
 import sys
 import time
@@ -10,20 +9,20 @@ from pathlib import Path
 import click
 
 from thanos_peer.algorithm.reference import Reference
-from thanos_peer.block import AgentId
 from thanos_peer.cli.methods import METHOD, warn_of_restarts
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
+from thanos_peer.cli.policy import POLICY, check_all_peers, site_policy
 from thanos_peer.cli.progress import NetworkPace, Progress
 from thanos_peer.cli.simulate import Interrupt, default_directory, solve_now_if_possible
 from thanos_peer.cli.start import ALLOW_CODE, SURVIVE
-from thanos_peer.errors import ConfigError
-from thanos_peer.launch.cluster import Cluster, check_addresses, free_ports, prepare_peers
+from thanos_peer.launch.cluster import Cluster, ClusterSnapshot, prepare_peers
+from thanos_peer.launch.ports import check_addresses, free_ports
 from thanos_peer.preparation import outline
 from thanos_peer.problem import Instance, build
-from thanos_peer.simulate import AgentNetwork, EndReason, measure
+from thanos_peer.simulate import EndReason, Row, measure
 from thanos_peer.simulate.network import Snapshot
-from thanos_peer.storage.outcome import NetworkOutcome, has_outcome, load_outcome, mean_of_run, words_on_distance
+from thanos_peer.storage.outcome import has_outcome, load_outcome, mean_of_run, words_on_distance
 from thanos_peer.storage.run_directory import RunDirectory
 from thanos_peer.storage.summary import Summary, summarize
 from thanos_peer.topology import Topology, load
@@ -36,8 +35,8 @@ LOOK_AT_PHASE = 1.0
 GRACE = 60.0
 # Seconds between two lines that name the peers that are waited for.
 SAY_AGAIN = 5.0
-MOST_NAMED = 8  # peers in one such line
-DIFFERENT_BITS = 7
+# Peers in one such line.
+MOST_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,7 @@ class Launch:
     give_up: float | None
     survive: str
     quiet: bool
+    policy: Path | None = None
 
     def reference(self, network: Snapshot) -> Reference | None:
         """X* of the problem as the network has prepared it, if it is wanted."""
@@ -83,45 +83,63 @@ class Shutdown:
         return now - self._began > GRACE
 
 
+class LiveView:
+    """Writes the history of a network while it runs, and shows how it goes on.
+
+    Attributes:
+        row: The latest row of the history.
+    """
+
+    def __init__(
+        self, launch: Launch, topology: Topology, directory: RunDirectory, cluster: Cluster, progress: Progress
+    ) -> None:
+        self._launch, self._directory, self._cluster, self._progress = launch, directory, cluster, progress
+        self._plan = outline(topology)
+        self._looked_at, self._first_seen = time.monotonic(), 0.0
+        self.row: Row | None = None
+
+    def update(self) -> None:
+        """Take in what the peers have reported since the last time."""
+        if time.monotonic() - self._looked_at > LOOK_AT_PHASE and not self._launch.quiet:
+            self._looked_at = time.monotonic()
+            self._show_phase()
+        for snapshot in self._cluster.snapshots():
+            self._show(snapshot)
+
+    def _show_phase(self) -> None:
+        """Before and after the phase that minimises there is no snapshot of the peers."""
+        plan = self._plan
+        if len(plan.phases) > 1 and (phase := self._cluster.phase()) and phase[0] != plan.phases[plan.main].name:
+            self._progress.show_phase(*phase)
+
+    def _show(self, snapshot: ClusterSnapshot) -> None:
+        shown = 0 if self.row is None else self.row.round
+        self._first_seen = self._first_seen or time.monotonic() - SNAPSHOT_PAUSE
+        self.row = row = measure(snapshot, self._launch.instance, self._launch.reference(snapshot))
+        self._directory.append(row)
+        speed = row.round / (time.monotonic() - self._first_seen)
+        pace = NetworkPace(speed, self._cluster.slowest())
+        self._progress.show(row, rounds=row.round - shown, network=pace)
+
+
 def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -> Summary:
     """Run all peers as processes to their end, with a live view and a history as they go."""
-    topology, began, row = launch.topology, time.monotonic(), None
-    ports = free_ports(topology.d) if launch.free_ports else None
-    topology, secrets = prepare_peers(topology, directory.path / "topology.toml", ports)
-    with (
-        Cluster(
-            topology,
-            directory.path,
-            secrets,
-            keep_every=launch.every,
-            give_up=launch.give_up,
-            survive=launch.survive,
-        ) as cluster,
-        Progress("run", outline(topology).most, silent=launch.quiet) as progress,
-    ):
-        interrupt.last_words = lambda: _say_how_to_go_on(cluster)
-        shutdown: Shutdown | None = None
-        is_running, looked_at, first_seen = True, began, None
-        while is_running:
-            time.sleep(SNAPSHOT_PAUSE)
-            # Looked at first, so that the last snapshots are read after all peers have ended.
-            is_running = cluster.is_running
-            if time.monotonic() - looked_at > LOOK_AT_PHASE and not launch.quiet:
-                looked_at = time.monotonic()
-                _show_phase(cluster, progress, topology)
-            for snapshot in cluster.snapshots():
-                shown = 0 if row is None else row.round
-                first_seen = first_seen or time.monotonic() - SNAPSHOT_PAUSE
-                row = measure(snapshot, launch.instance, launch.reference(snapshot))
-                directory.append(row)
-                speed = row.round / (time.monotonic() - first_seen)
-                progress.show(row, rounds=row.round - shown, network=NetworkPace(speed, cluster.slowest()))
-            if interrupt.is_asked and shutdown is None:
-                shutdown = Shutdown(cluster)
-            if shutdown is None:
-                cluster.check()
-            elif is_running and shutdown.is_over():
-                break
+    began = time.monotonic()
+    ports = free_ports(launch.topology.d) if launch.free_ports else None
+    topology, secrets = prepare_peers(launch.topology, directory.path / "topology.toml", ports)
+    cluster = Cluster(
+        topology,
+        directory.path,
+        secrets,
+        keep_every=launch.every,
+        give_up=launch.give_up,
+        survive=launch.survive,
+        policy=launch.policy,
+    )
+    with cluster, Progress("run", outline(topology).most, silent=launch.quiet) as progress:
+        interrupt.before_exit = lambda: _say_how_to_go_on(cluster)
+        view = LiveView(launch, topology, directory, cluster, progress)
+        _watch(cluster, view, interrupt)
     seconds = time.monotonic() - began
     if interrupt.is_asked and not has_outcome(directory.path, topology):
         click.echo(f"stopped before every peer had a result; what there is lies in {directory.path}/", err=True)
@@ -133,21 +151,31 @@ def run_network(launch: Launch, directory: RunDirectory, interrupt: Interrupt) -
     reference = launch.reference(outcome)
     last = measure(outcome, launch.instance, reference)
     # After an interrupt the peers may have ended in different rounds: there is no row for that.
-    if outcome.is_done and (row is None or last.round > row.round):
+    if outcome.is_done and (view.row is None or last.round > view.row.round):
         directory.append(last)
     return summarize(outcome, launch.instance, last, seconds=seconds, reference=reference)
+
+
+def _watch(cluster: Cluster, view: LiveView, interrupt: Interrupt) -> None:
+    """Until all peers have ended; an error of one ends all, and so does a signal to this process."""
+    shutdown: Shutdown | None = None
+    is_running = True
+    while is_running:
+        time.sleep(SNAPSHOT_PAUSE)
+        # Looked at first, so that the last snapshots are read after all peers have ended.
+        is_running = cluster.is_running
+        view.update()
+        if interrupt.is_asked and shutdown is None:
+            shutdown = Shutdown(cluster)
+        if shutdown is None:
+            cluster.check()
+        elif is_running and shutdown.is_over():
+            break
 
 
 def _say_how_to_go_on(cluster: Cluster) -> None:
     if command := cluster.command_to_go_on():
         click.echo(f"to go on from what the peers have saved, start each peer I: {command}", err=True)
-
-
-def _show_phase(cluster: Cluster, progress: Progress, topology: Topology) -> None:
-    """Before and after the phase that minimises there is no snapshot of the peers."""
-    plan = outline(topology)
-    if len(plan.phases) > 1 and (phase := cluster.phase()) and phase[0] != plan.phases[plan.main].name:
-        progress.show_phase(*phase)
 
 
 _FREE_PORTS = click.option(
@@ -159,7 +187,7 @@ _FREE_PORTS = click.option(
 _EVERY = click.option(
     "--every", type=click.IntRange(min=1), default=10, show_default=True, help="Rounds per line of history."
 )
-_GIVE_UP = click.option(
+GIVE_UP = click.option(
     "--give-up-after",
     "give_up",
     type=FiniteFloat(min=0, min_open=True),
@@ -182,9 +210,10 @@ _GIVE_UP = click.option(
 )
 @_FREE_PORTS
 @_EVERY
-@_GIVE_UP
+@GIVE_UP
 @SURVIVE
 @METHOD
+@POLICY
 @ALLOW_CODE
 @click.option("--quiet", "-q", is_flag=True, help="No progress, only the summary.")
 def run_command(
@@ -197,6 +226,7 @@ def run_command(
     give_up: float | None,
     survive: str,
     method: str | None,
+    policy: Path | None,
     allowed_code: tuple[str, ...],
     quiet: bool,
 ) -> None:
@@ -206,9 +236,12 @@ def run_command(
     later, ends them at once. If a peer fails, the others are stopped, and its exit code and the end of its log are
     reported. No peer outlives this command, even a killed one.
 
-    Links are encrypted: peers without keys in FILE get new ones for this run, in RUN/topology.keys.
+    Links are encrypted: peers without keys in FILE get new ones for this run, in RUN/topology.keys, and sum
+    without masks: all of them are on this machine. Rules of this site hold for every peer, as with `start`: one
+    that asks for masks refuses such a run. `simulate` sends nothing, and looks at no rules.
     """
     topology = load(file, allowed_code=allowed_code, method=method)
+    check_all_peers(topology, site_policy(policy))
     warn_of_restarts(topology)
     if not free_ports:
         check_addresses(topology)
@@ -216,7 +249,7 @@ def run_command(
     earlier = None if beside is None else mean_of_run(beside, instance)
     if reference:
         solve_now_if_possible(instance)
-    launch = Launch(topology, instance, reference, free_ports, every, give_up, survive, quiet)
+    launch = Launch(topology, instance, reference, free_ports, every, give_up, survive, quiet, policy)
     interrupt = Interrupt(out := out or default_directory(topology.name))
     interrupt.listen()
     with RunDirectory(out, topology, engine="network", samples=instance.samples) as directory:
@@ -227,107 +260,3 @@ def run_command(
         click.echo(words_on_distance(instance, earlier, mean_of_run(directory.path, instance), beside))
     if summary.ending == EndReason.INTERRUPTED.value:
         sys.exit(interrupt.exit_code)
-
-
-@click.command("verify")
-@click.argument("file", type=PATH)
-@click.option("--out", type=PATH, help="Run directory.  [default: runs/NAME-TIME]")
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Run nothing: compare what the peers of an earlier run have left in this directory.",
-)
-@_GIVE_UP
-@METHOD
-@ALLOW_CODE
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
-def verify_command(
-    file: Path,
-    out: Path | None,
-    results: Path | None,
-    give_up: float | None,
-    method: str | None,
-    allowed_code: tuple[str, ...],
-    quiet: bool,
-) -> None:
-    """Run topology FILE over the network and in one process, and compare the bits.
-
-    The peers get free ports. Exit code 0 if the results of every peer (X, the sparse X, and D of methods
-    that have one) agree to the last bit and all stopped after the same round, 7 if not. With --results, what other
-    hosts or containers have computed is compared instead: that needs the data files of all peers here, as FILE
-    names them.
-    """
-    if results is not None:
-        _check_all_data_is_here(load(file, data_of=()))
-    topology = load(file, allowed_code=allowed_code, method=method)
-    warn_of_restarts(topology)
-    instance = build(topology)
-    if results is not None:
-        outcome = load_outcome(results, topology)
-        row = measure(outcome, instance, None)
-        click.echo(summarize(outcome, instance, row, seconds=outcome.seconds).in_words())
-        compare_bits(finished_in_one_process(instance), topology, results)
-        return
-    launch = Launch(topology, instance, False, True, 10, give_up, "power", quiet)  # noqa: FBT003
-    interrupt = Interrupt(out := out or default_directory(topology.name))
-    interrupt.listen()
-    with RunDirectory(out, topology, engine="network", samples=instance.samples) as directory:
-        directory.write_summary(run_network(launch, directory, interrupt))
-    # The comparison below does not look whether it is asked to end.
-    interrupt.stop_listening()
-    if interrupt.is_asked:
-        sys.exit(interrupt.exit_code)
-    compare_bits(finished_in_one_process(instance), topology, directory.path)
-
-
-def _check_all_data_is_here(topology: Topology) -> None:
-    """One process needs what each peer had: no sense in a line for each file that is not here."""
-    if topology.problem.data.kind != "files":
-        return
-    absent = [i for i, peer in enumerate(topology.peers) if not _is_readable(topology, peer.data)]
-    if absent:
-        first = topology.peers[absent[0]].data or "which the file does not name"
-        raise ConfigError(
-            f"--results: the bits of one process need the data of all peers, and that of {len(absent)} of "
-            f"{topology.d} cannot be read here, first that of peer {absent[0]} ({first}); where data stays "
-            "private, the peers' own numbers are in their .json files"
-        )
-
-
-def _is_readable(topology: Topology, data: str | None) -> bool:
-    return data is not None and os.access(topology.directory / data, os.R_OK)
-
-
-def finished_in_one_process(instance: Instance) -> AgentNetwork:
-    """The same network without processes, after its last round."""
-    network = AgentNetwork(instance)
-    while not network.is_done:
-        network.advance()
-    return network
-
-
-def compare_bits(network: AgentNetwork, topology: Topology, path: Path) -> None:
-    """Say whether a network run has the bits of one process; exit with code 7 if not."""
-    outcome = load_outcome(path, topology)
-    differing = [i for i in range(topology.d) if not _has_same_bits(outcome, network, i)]
-    if differing or set(outcome.rounds) != {network.k}:
-        click.echo(
-            f"DIFFERENT: peers {differing} of {topology.d} differ; the network stopped after rounds "
-            f"{sorted(set(outcome.rounds))}, one process after {network.k}; see {path}/"
-        )
-        sys.exit(DIFFERENT_BITS)
-    click.echo(f"same bits: the results of {topology.d} peers, all after round {network.k}; see {path}/")
-
-
-def _has_same_bits(outcome: NetworkOutcome, network: AgentNetwork, i: AgentId) -> bool:
-    answer = network.agents[i].runner.answer()
-    assert answer is not None, "it is done"  # noqa: S101
-    pairs = [(outcome.X[i], answer.X), (outcome.sparse[i], answer.sparse)]
-    tracked = answer.arrays.get("D")
-    if outcome.D is not None and tracked is not None:
-        pairs.append((outcome.D[i], tracked))
-    path, other_path = network.agents[i].found.path, outcome.paths[i]
-    if path is not None and other_path is not None:
-        pairs.append((other_path, path))
-    has_all = (outcome.D is None) == (tracked is None) and (path is None) == (other_path is None)
-    return has_all and all(one.tobytes() == other.tobytes() for one, other in pairs)

@@ -16,9 +16,9 @@ from thanos_peer.cli.progress import Progress
 from thanos_peer.cli.start import ALLOW_CODE
 from thanos_peer.preparation import outline
 from thanos_peer.problem import Instance, build
-from thanos_peer.simulate import AgentNetwork, EndReason, Network, StackedNetwork, ending_of, measure, prepare, run
+from thanos_peer.simulate import AgentNetwork, EndReason, Network, StackedNetwork, measure, prepare, run
 from thanos_peer.storage.run_directory import RunDirectory
-from thanos_peer.storage.summary import summarize
+from thanos_peer.storage.summary import Summary, summarize
 from thanos_peer.topology import load
 
 ENGINES: dict[str, Callable[[Instance], Network]] = {"agents": AgentNetwork, "stacked": StackedNetwork}
@@ -36,8 +36,8 @@ class Interrupt:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.number: int | None = None
-        # Said last where the process ends at once.
-        self.last_words: Callable[[], None] = lambda: None
+        # Called where the second signal ends the process.
+        self.before_exit: Callable[[], None] = lambda: None
 
     @property
     def is_asked(self) -> bool:
@@ -66,7 +66,7 @@ class Interrupt:
                 click.echo(
                     f"interrupted again, ending at once; what there is lies in {self._directory}/", err=True
                 )
-                self.last_words()
+                self.before_exit()
             else:
                 click.echo(
                     "interrupted: finishing the round and writing the results; Ctrl-C again ends at once", err=True
@@ -133,37 +133,51 @@ def simulate_command(
     interrupt = Interrupt(out := out or default_directory(topology.name))
     interrupt.listen()
     with RunDirectory(out, topology, engine=engine, samples=instance.samples) as directory:
-        began, network = time.monotonic(), ENGINES[engine](instance)
-        with Progress("simulate", outline(topology).most, silent=quiet) as progress:
-            prepare(network, should_stop=lambda: interrupt.is_asked, on_phase=progress.show_phase)
-            prepared, solved = time.monotonic(), None
-            if reference and not network.is_preparing:
-                solved = instance.divided_by(network.overall).solve_reference()
-            # Finding the reference is no part of the run.
-            began += time.monotonic() - prepared
-            shown = 0
-            for row in run(
-                network,
-                instance,
-                reference=solved,
-                every=every,
-                should_stop=lambda: interrupt.is_asked,
-                on_phase=progress.show_phase,
-            ):
-                directory.append(row)
-                progress.show(row, rounds=row.round - shown)
-                shown = row.round
-        if network.is_preparing:
-            click.echo(
-                "interrupted before the first round of the phase that minimises: there is no result", err=True
-            )
-            sys.exit(interrupt.exit_code)
-        row = measure(network, instance, solved)
-        if row.round > shown:
-            directory.append(row)
-        seconds = time.monotonic() - began
-        summary = summarize(network, instance, row, seconds=seconds, reference=solved)
-        directory.finish(network, instance, summary)
+        summary = _simulate(
+            engine, instance, directory, interrupt, wants_reference=reference, every=every, quiet=quiet
+        )
     click.echo(f"{summary.in_words()}\n  written to          {directory.path}/")
-    if ending_of(network, instance.topology) is EndReason.INTERRUPTED:
+    if summary.ending == EndReason.INTERRUPTED.value:
         sys.exit(interrupt.exit_code)
+
+
+def _simulate(
+    engine: str,
+    instance: Instance,
+    directory: RunDirectory,
+    interrupt: Interrupt,
+    *,
+    wants_reference: bool,
+    every: int,
+    quiet: bool,
+) -> Summary:
+    """All rounds of a network in this process; its history and its results."""
+    began, network = time.monotonic(), ENGINES[engine](instance)
+    with Progress("simulate", outline(instance.topology).most, silent=quiet) as progress:
+        prepare(network, should_stop=lambda: interrupt.is_asked, on_phase=progress.show_phase)
+        prepared, reference = time.monotonic(), None
+        if wants_reference and not network.is_preparing:
+            reference = instance.divided_by(network.overall).solve_reference()
+        # Finding the reference is no part of the run.
+        began += time.monotonic() - prepared
+        shown = 0
+        for row in run(
+            network,
+            instance,
+            reference=reference,
+            every=every,
+            should_stop=lambda: interrupt.is_asked,
+            on_phase=progress.show_phase,
+        ):
+            directory.append(row)
+            progress.show(row, rounds=row.round - shown)
+            shown = row.round
+    if network.is_preparing:
+        click.echo("interrupted before the first round of the phase that minimises: there is no result", err=True)
+        sys.exit(interrupt.exit_code)
+    row = measure(network, instance, reference)
+    if row.round > shown:
+        directory.append(row)
+    summary = summarize(network, instance, row, seconds=time.monotonic() - began, reference=reference)
+    directory.finish(network, instance, summary)
+    return summary

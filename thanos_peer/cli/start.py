@@ -12,6 +12,7 @@ import click
 from thanos_peer.cli.ids import check_id
 from thanos_peer.cli.numbers import FiniteFloat
 from thanos_peer.cli.paths import PATH
+from thanos_peer.cli.policy import POLICY, site_policy
 from thanos_peer.errors import ConfigError
 from thanos_peer.own_code import check_allowed
 from thanos_peer.peer.daemon import PeerOptions, run_peer
@@ -19,7 +20,6 @@ from thanos_peer.peer.logs import LOG_LEVELS, set_up_logging
 from thanos_peer.peer.signals import Signals
 from thanos_peer.protocol.waiting import Patience
 from thanos_peer.topology import load
-from thanos_peer.topology.policy import read_policy
 from thanos_peer.topology.sections import check_address
 
 log = logging.getLogger("thanos_peer")
@@ -136,10 +136,10 @@ LET_PEERS_RUN = click.option(
     "--give-up-after",
     type=FiniteFloat(min=0, min_open=True),
     metavar="SECONDS",
-    help="End with code 6 when a neighbor is missing for so long.  [default: wait for ever, and say so]",
+    help="End with code 6 when a neighbor is missing for so long.  [default: wait without end, and say so]",
 )
 @click.option(
-    "--farewell",
+    "--leave-after",
     "leave_after",
     type=FiniteFloat(min=0),
     metavar="SECONDS",
@@ -152,13 +152,7 @@ LET_PEERS_RUN = click.option(
     show_envvar=True,
     help="Directory of the checkpoints that a restart goes on from.  [default: OUT.state]",
 )
-@click.option(
-    "--policy",
-    type=PATH,
-    envvar="THANOS_PEER_POLICY",
-    show_envvar=True,
-    help="A file with rules of this site; a run that breaks one never hears of it.  [default: no rules]",
-)
+@POLICY
 @SURVIVE
 @ALLOW_CODE
 @click.option(
@@ -206,6 +200,8 @@ def start_command(
 
     However a peer ended, the same command goes on where it was, and the final X has the same bits. --fresh begins
     anew.
+
+    Rules of this site are looked at before anything is sent. Those in /etc/thanos-peer/policy.toml always hold.
     """
     agent = id_from_environment() if agent is None else agent
     if agent is None:
@@ -227,7 +223,7 @@ def start_command(
         is_fresh=fresh,
         restarts_tracking=restart_tracking,
         ends_with_stdin=end_with_stdin,
-        policy=None if policy is None else read_policy(policy),
+        policy=site_policy(policy),
     )
     signals = Signals()
     code = run_peer(topology, agent, options, signals)

@@ -31,8 +31,9 @@ def transform_command(
     """Apply the loadings of RESULT to the new samples in SAMPLES.
 
     RESULT is a run directory or the .npz file of a peer. SAMPLES is a file with a row per sample and the same
-    features in the same order: .npy, .npz, .csv, .tsv, .txt or .parquet; it may be larger than the memory. The
-    output has a row per sample and a column per component.
+    features in the same order: .npy, .npz, .csv, .tsv, .txt or .parquet; it may be larger than the memory. If the
+    run picked columns by name, so does this. A missing value is filled in if the run did so. The output has a row
+    per sample and a column per component.
     """
     if output.exists() and not force:
         raise ConfigError(f"{output} exists already; choose another --output, or --force")

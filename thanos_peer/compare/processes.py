@@ -7,7 +7,8 @@ from pathlib import Path
 from thanos_peer.compare.records import Record
 from thanos_peer.compare.runs import OnRound, Trace, finished
 from thanos_peer.compare.trials import Trial
-from thanos_peer.launch.cluster import Cluster, free_ports, prepare_peers
+from thanos_peer.launch.cluster import Cluster, prepare_peers
+from thanos_peer.launch.ports import free_ports
 from thanos_peer.problem import Instance, build
 from thanos_peer.storage.outcome import Outcome, load_outcome
 

@@ -13,6 +13,7 @@ from thanos_peer.algorithm.central import CENTRAL, SMOOTHING
 from thanos_peer.algorithm.methods import GENERAL, METHODS, SETTINGS, traits_of
 from thanos_peer.errors import ConfigError, TopologyError
 from thanos_peer.topology import Topology, load
+from thanos_peer.topology.sections import SyntheticData
 
 Settings: TypeAlias = Mapping[str, Any]
 # A file loaded with this method says what the problem and the start are.
@@ -77,8 +78,19 @@ class Trial:
 
     @property
     def problem(self) -> str:
-        """Trials with the same problem have the same text here."""
-        return spell({"seed": self.seed, **self.contender.problem})
+        """Trials with the same problem have the same text here, whatever their starts."""
+        return spell({**self._units(), **self.contender.problem})
+
+    def _units(self) -> Settings:
+        """What an objective depends on besides settings: the samples, and the norm that they are divided by."""
+        data, kind = self.topology.problem.data, self.topology.algorithm.start.kind
+        if isinstance(data, SyntheticData):
+            return {"seed": self.seed}
+        if data.overall == "raw":
+            return {}
+        # A norm that DESTINY has found is as precise as its start.
+        by_start: Mapping[str, Settings] = {"leading": {"norm": "2"}, "destiny": {"norm": "2", "seed": self.seed}}
+        return by_start.get(kind, {"norm": "Frobenius"})
 
     @property
     def smooths(self) -> bool:

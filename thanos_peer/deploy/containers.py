@@ -1,6 +1,7 @@
 """A topology whose peers are containers: their addresses, their files, and what they may use."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -12,7 +13,7 @@ from thanos_peer.block import AgentId
 from thanos_peer.deploy.enclosures import DIRECTORY
 from thanos_peer.errors import ConfigError
 from thanos_peer.samples import named, open_table
-from thanos_peer.samples.table import CHUNK_ENTRIES
+from thanos_peer.samples.table import CHUNK_ENTRIES, Table
 from thanos_peer.topology import Topology
 from thanos_peer.topology.editing import rewritten, tables_of
 from thanos_peer.transport.keys import KeyPair, credentials_of, make_keys
@@ -24,6 +25,8 @@ TOPOLOGY = "/network/topology.toml"
 HEALTH = ("python", "-m", "thanos_peer.peer.health")
 # Copies of the Gram matrix, or of the samples, while it is made, moved and scaled, and its norm is found.
 COPIES = 8
+# The same of the sums over pairs of features, where values may be missing.
+COPIES_WITH_GAPS = 14
 # MiB: Python, numpy and ZeroMQ take 40; and 32 MiB of blocks are kept, written, and repeated.
 LEAST_MEMORY = 192
 
@@ -86,7 +89,8 @@ def memory_of(topology: Topology) -> int:
     if data.kind == "synthetic":
         numbers += 4 * problem.n * data.samples + 2 * min(problem.n, data.samples) ** 2
     else:
-        numbers += 4 * CHUNK_ENTRIES + COPIES * max(_held(topology, i) for i in range(topology.d))
+        copies = COPIES_WITH_GAPS if data.fills else COPIES
+        numbers += 4 * CHUNK_ENTRIES + copies * max(_held(topology, i) for i in range(topology.d))
         overhead = max(_overhead(topology, i) for i in range(topology.d))
     return LEAST_MEMORY + (8 * numbers + overhead) // 2**20
 
@@ -109,7 +113,7 @@ def needs_parquet(topology: Topology) -> str | None:
 def _held(topology: Topology, agent: AgentId) -> int:
     """How many numbers a peer keeps of its samples at most: samples, or the Gram matrix if that is smaller."""
     problem, file = topology.problem, _file_here(topology, agent)
-    count = None if file is None else _samples_in(file, problem.n)
+    count = None if file is None else _samples_in(topology, file)
     if problem.objective is None and not METHODS[topology.method].needs_samples:
         return problem.n * (problem.n if count is None else min(problem.n, count))
     if count is None:
@@ -127,10 +131,21 @@ def _file_here(topology: Topology, agent: AgentId) -> Path | None:
     return file if file is not None and file.exists() else None
 
 
-def _samples_in(file: Path, n: int) -> int:
-    """How many samples a file has; of text, how many it can have at most, for a number takes two characters."""
-    with named(str(file)), open_table(file, n=n) as table:
-        return file.stat().st_size // (2 * n) + 1 if table.count is None else table.count
+def _samples_in(topology: Topology, file: Path) -> int:
+    """How many samples a file has; of text, how many it can have at most, for a number takes two characters.
+
+    A missing one takes one.
+    """
+    each = 1 if topology.problem.data.fills else 2
+    with _opened(topology, file) as table:
+        return file.stat().st_size // (each * topology.problem.n) + 1 if table.count is None else table.count
+
+
+@contextlib.contextmanager
+def _opened(topology: Topology, file: Path) -> Iterator[Table]:
+    n, fills = topology.problem.n, topology.problem.data.fills
+    with named(str(file)), open_table(file, n=n, columns=topology.columns, allows_missing=fills) as table:
+        yield table
 
 
 def _overhead(topology: Topology, agent: AgentId) -> int:
@@ -138,5 +153,5 @@ def _overhead(topology: Topology, agent: AgentId) -> int:
     file = _file_here(topology, agent)
     if file is None:
         return 0
-    with named(str(file)), open_table(file, n=topology.problem.n) as table:
+    with _opened(topology, file) as table:
         return table.overhead

@@ -1,4 +1,4 @@
-"""What goes along with a topology file: a start in a file, and code that the user has allowed."""
+"""What goes along with a topology file: a start in a file, code that the user has allowed, rules of the site."""
 
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -6,9 +6,12 @@ from pathlib import Path, PurePosixPath
 from thanos_peer.errors import ConfigError
 from thanos_peer.own_code import allowed_code
 from thanos_peer.topology import Topology
+from thanos_peer.topology.policy_files import HOST_FILE
 
-# Directory of these files, beside the topology file of a container.
+# Directory of the start and the code, beside the topology file of a container.
 DIRECTORY = "files"
+# The rules, beside the topology file of the user; a container has them where a host has its own.
+POLICY = HOST_FILE.name
 
 
 @dataclass(frozen=True)
@@ -19,11 +22,13 @@ class Enclosures:
         start: The file with the start, if there is one.
         code: Files of Python code that peers may run.
         modules: Modules that peers may run, installed wherever they are.
+        policy: The rules of the site that every peer keeps, if there are some.
     """
 
     start: Path | None = None
     code: tuple[Path, ...] = ()
     modules: tuple[str, ...] = ()
+    policy: Path | None = None
 
     @property
     def files(self) -> dict[str, Path]:
@@ -40,8 +45,8 @@ class Enclosures:
 NOTHING = Enclosures()
 
 
-def enclosures_of(topology: Topology) -> Enclosures:
-    """What goes along with a topology, as far as it names something.
+def enclosures_of(topology: Topology, policy: Path | None = None) -> Enclosures:
+    """What goes along with a topology, as far as it names something, and these rules.
 
     Raises:
         OwnCodeError: It names code that the user has not allowed.
@@ -57,4 +62,5 @@ def enclosures_of(topology: Topology) -> Enclosures:
         start=topology.directory / start.path if start.kind == "file" else None,
         code=code,
         modules=tuple(each for each in allowed if not each.endswith(".py")),
+        policy=policy,
     )

@@ -11,15 +11,16 @@ runs before takes the peer's own one out, for the peer alone.
 import hashlib
 import re
 from base64 import b64encode
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from thanos_peer.block import AgentId
 from thanos_peer.deploy.containers import HEALTH, IMAGE_USER, PORT, TOPOLOGY, Limits
-from thanos_peer.deploy.enclosures import DIRECTORY, Enclosures
+from thanos_peer.deploy.enclosures import DIRECTORY, POLICY, Enclosures
 from thanos_peer.deploy.yaml import Text, to_yaml
 from thanos_peer.errors import ConfigError
 from thanos_peer.topology import Topology
+from thanos_peer.topology.policy_files import HOST_FILE
 from thanos_peer.transport.keys import KeyPair
 
 # Bytes: a ConfigMap holds at most a MiB.
@@ -87,7 +88,7 @@ def manifests(
 
 
 def _config(topology: Topology, text: str, enclosures: Enclosures) -> dict[str, Any]:
-    files = {name: path.read_bytes() for name, path in enclosures.files.items()}
+    files = {name: path.read_bytes() for name, path in _all_files(enclosures).items()}
     sizes = {"topology.toml": len(text.encode())} | {name: len(content) for name, content in files.items()}
     if sum(sizes.values()) > LARGEST_CONFIG:
         largest = max(sizes, key=lambda name: sizes[name])
@@ -105,6 +106,11 @@ def _config(topology: Topology, text: str, enclosures: Enclosures) -> dict[str, 
     if files:
         content["binaryData"] = {name: b64encode(each).decode() for name, each in files.items()}
     return content
+
+
+def _all_files(enclosures: Enclosures) -> dict[str, Path]:
+    """What goes along, by key in the ConfigMap."""
+    return enclosures.files | ({} if enclosures.policy is None else {POLICY: enclosures.policy})
 
 
 def secrets(topology: Topology, keys: dict[AgentId, KeyPair]) -> str:
@@ -165,6 +171,7 @@ def _claim(name: str, storage: str) -> dict[str, Any]:
 
 def _pod(topology: Topology, image: str, limits: Limits, enclosures: Enclosures) -> dict[str, Any]:
     paths = {"topology.toml": "topology.toml"} | {name: f"{DIRECTORY}/{name}" for name in enclosures.files}
+    paths |= {} if enclosures.policy is None else {POLICY: POLICY}
     items = [{"key": key, "path": path} for key, path in paths.items()]
     volumes: list[dict[str, Any]] = [
         {"name": "topology", "configMap": {"name": instance_name(topology), "items": items}},
@@ -209,6 +216,9 @@ def _peer(topology: Topology, image: str, limits: Limits, enclosures: Enclosures
         _mount("tmp", "/tmp"),  # noqa: S108 - the pod's own
     ]
     environment = {"THANOS_PEER_TOPOLOGY": TOPOLOGY} | enclosures.environment(f"/network/{DIRECTORY}")
+    if enclosures.policy is not None:
+        # The file alone: the directory of a whole volume may be written to by all users, which a peer refuses.
+        mounts.append(_mount("topology", str(HOST_FILE), subPath=POLICY, readOnly=True))
     if topology.has_keys:
         mounts.append(_mount("key", "/key", readOnly=True))
         environment["THANOS_PEER_SECRET_KEY"] = KEY

@@ -1,6 +1,6 @@
 """How often an engine starts a peer again.
 
-A peer that was killed must come back, however often; one whose file is wrong would come back for ever. Engines of
+A peer that was killed must come back, however often; one whose file is wrong would never stop. Engines of
 containers cannot tell the two apart by the exit code, so they get a number that a sound peer does not reach.
 """
 

@@ -50,11 +50,11 @@ class StallDetector:
     """Whether a run still moves; the rounds that prepare it are seen only by asking the peers.
 
     Args:
-        whereabouts: Says where each peer is, None for one that does not answer.
+        places: Says where each peer is, None for one that does not answer.
     """
 
-    def __init__(self, whereabouts: Callable[[], Mapping[AgentId, object]]) -> None:
-        self._whereabouts = whereabouts
+    def __init__(self, places: Callable[[], Mapping[AgentId, object]]) -> None:
+        self._places = places
         self._known: dict[AgentId, object] = {}
         self._limit = LOADING
         self._moved = self._asked = time.monotonic()
@@ -67,7 +67,7 @@ class StallDetector:
         """Whether there has been nothing new for too long."""
         now = time.monotonic()
         if now - self._asked >= ASK:
-            self._asked, places = now, self._whereabouts()
+            self._asked, places = now, self._places()
             self._limit = LOADING if None in places.values() else STUCK
             news = {i: place for i, place in places.items() if place not in (None, self._known.get(i))}
             if news:
@@ -92,7 +92,7 @@ class RoundWatch:
         self.reached = -1
         # When the peers were last asked where they are.
         self._asked = 0.0
-        self._stall = StallDetector(cluster.whereabouts)
+        self._stall = StallDetector(cluster.places)
 
     def look(self, next_fault: float) -> bool:
         """See which round the run has reached; returns whether that is known as of now.
@@ -107,7 +107,7 @@ class RoundWatch:
             self._stall.note()
         is_near = next_fault - self.reached < NEAR
         if is_near or (not is_new and time.monotonic() - self._asked > ASK_FAR):
-            places = self._cluster.whereabouts().values()
+            places = self._cluster.places().values()
             self.reached = max(self.reached, -1, *(place[2] for place in places if place is not None))
             is_new, self._asked = True, time.monotonic()
         return is_new

@@ -2,10 +2,12 @@
 
 Nothing here shares mathematics with what it checks: the numbers follow from the samples and the definitions alone.
 
-    samples, mean, scale        of all samples
+    samples, mean, scale        of all samples, with the mean of what is there wherever a value is missing
+    missing, fill               how many values of each feature are missing, and what they become
     overall                     ||A||_F^2/n <= overall^2 <= ||A||_F^2, of the samples centered and scaled
     common                      the mean of all peers' X
     feasibility                 ||X'X - I||_F
+    nonzeros, nonzero_rows      of the sparse X
     objective, explained...     at the orthonormal matrix nearest to the common X, or to the sparse one
     residual                    at least that of the sparse X, in the largest unit that a peer may take
     has_converged               the residual is within the tolerance and not above what the weakest component is
@@ -22,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from thanos_peer.block import AgentId, Matrix
-from thanos_peer.launch.independent import prepared, regularizer_value, worth_of
+from thanos_peer.launch.independent import filled, prepared, regularizer_value, worth_of
 from thanos_peer.loadings.result import Result, load_result
 from thanos_peer.topology import Topology
 from thanos_peer.topology.data import samples_of
@@ -71,12 +73,12 @@ class Data:
 
     Attributes:
         topology: What was asked for.
-        parts: The samples of each peer, (m_i, n).
+        read: The samples of each peer, (m_i, n), NaN where a value is missing.
         chosen: The weight of the regularizer that an answer of a path belongs to; None for that of the file.
     """
 
     topology: Topology
-    parts: Sequence[Matrix]
+    read: Sequence[Matrix]
     chosen: float | None = None
 
     @property
@@ -87,7 +89,13 @@ class Data:
     @cached_property
     def rows(self) -> Matrix:
         """All samples, (m, n)."""
-        return np.concatenate(self.parts)
+        rows = np.concatenate(self.read)
+        return filled(rows) if np.isnan(rows).any() else rows
+
+    @cached_property
+    def parts(self) -> list[Matrix]:
+        """The same by peer."""
+        return np.split(self.rows, np.cumsum([len(part) for part in self.read])[:-1])
 
     @cached_property
     def A(self) -> Matrix:
@@ -204,6 +212,9 @@ class PeerClaims:
         mean, deviation = data.rows.mean(axis=0), data.rows.std(axis=0)
         size = np.abs(mean) + deviation + np.finfo(np.float64).tiny
         yield from self._equal("samples", self._facts.get("samples"), len(data.rows))
+        missing = np.isnan(np.concatenate(data.read)).sum(axis=0)
+        yield from self._equal("missing", self._facts.get("missing"), missing)
+        yield from self._equal("fill", self.result.fill_, mean, size)
         yield from self._equal("mean", self.result.mean_, mean, size)
         yield from self._equal("scale", self.result.scale_, deviation, size)
         if (overall := self._facts.get("overall")) is not None:
@@ -215,6 +226,9 @@ class PeerClaims:
     def _on_loadings(self) -> Iterator[Claim]:
         X, common = self.result.components_.T, self.result.common_components_
         yield from self._equal("feasibility", self._facts.get("feasibility"), _infeasibility(X))
+        sparse = self.result.sparse_components_.T
+        yield from self._equal("nonzeros", self._facts.get("nonzeros"), (sparse != 0).sum(axis=0))
+        yield from self._equal("nonzero_rows", self._facts.get("nonzero_rows"), (sparse != 0).any(axis=1).sum())
         yield from self._equal("common", None if common is None else common.T, self.common)
 
     def _on_objective(self, data: Data) -> Iterator[Claim]:

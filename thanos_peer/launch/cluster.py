@@ -1,11 +1,8 @@
 """All peers of a topology as processes on this machine."""
 
-import contextlib
 import os
-import random
 import shlex
 import signal
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from thanos_peer.block import AgentId, Matrix
-from thanos_peer.errors import ConfigError, PeerFailedError
+from thanos_peer.errors import PeerFailedError
 from thanos_peer.launch.fork_server import ForkServer, PeerProcess
 from thanos_peer.peer.status import ask, local_address
 from thanos_peer.preparation import Account
@@ -23,6 +20,7 @@ from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.trajectory import TrajectoryReader
 from thanos_peer.topology import Topology
 from thanos_peer.topology.editing import with_ports, with_public_keys
+from thanos_peer.topology.policy_files import VARIABLE
 from thanos_peer.transport.keys import (
     credentials_of,
     make_keys,
@@ -31,63 +29,23 @@ from thanos_peer.transport.keys import (
     secret_file,
     write_secrets,
 )
-from thanos_peer.transport.links import check_can_listen
 
 # Lines of a failed peer's log that are shown to the user.
 LAST_LINES = 5
-AT_ONCE = 0.2  # seconds
-FREE_PORTS = "--free-ports"
-# Ports that peers may get: below those that most systems give to outgoing connections.
-PORTS = range(10_000, 32_768)
+# Seconds that a peer gets to answer.
+AT_ONCE = 0.2
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without what is said there of a single peer: all that holds for these is in their commands."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("THANOS_PEER_")}
+    """Our environment without the options of a single peer: peers have theirs in their commands.
 
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine that are free now, and kept for some time from other processes that look for one.
-
-    They are none of those that systems give to outgoing connections: one of these could take a port before its
-    peer listens there.
+    Rules of this site hold for all.
     """
-    ports: list[int] = []
-    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            ports.append(port)
-            _keep(probe)
-        if len(ports) == count:
-            return ports
-    raise ConfigError(f"{count} free ports are needed, but there are {len(ports)} from {PORTS[0]} to {PORTS[-1]}")
-
-
-def _keep(port: socket.socket) -> None:
-    """Have the system remember a connection to this port: then only who asks for it, as ZeroMQ does, gets it.
-
-    So it is for a minute or so (TIME_WAIT) after a connection that was ended first at this end.
-    """
-    # Only now: before it was bound, it could have got a port that is kept for another.
-    port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    port.listen(1)
-    with socket.create_connection(port.getsockname(), timeout=1.0) as there:
-        port.accept()[0].close()
-        there.recv(1)
-
-
-def check_addresses(topology: Topology) -> None:
-    """See that every peer of a topology could listen here, at the address that is in the file.
-
-    Raises:
-        ConfigError: One could not.
-    """
-    for i, peer in enumerate(topology.peers):
-        try:
-            check_can_listen(peer.bind or peer.address)
-        except ConfigError as error:
-            way_out = "" if FREE_PORTS in str(error) else f"; {FREE_PORTS} gives every peer a port of this machine"
-            raise ConfigError(f"peer {i} {error}{way_out}") from error
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("THANOS_PEER_") or name == VARIABLE
+    }
 
 
 def prepare_peers(
@@ -135,7 +93,7 @@ class ClusterSnapshot:
 
 
 class Cluster:
-    """The processes of one run; leaving the context ends whatever still runs.
+    """The processes of one run; leaving the context ends all that still run.
 
     Args:
         topology: What runs.
@@ -145,9 +103,10 @@ class Cluster:
         give_up: Seconds after which a waiting peer gives up; None never.
         survive: What a peer comes back from, if it is started again: "power", "kill" or "nothing".
         lasts: Whether peers could go on at their addresses when this is over; not so behind proxies.
+        policy: A file with rules of this site that every peer keeps, besides those that each finds itself.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - named, but for the first three
         self,
         topology: Topology,
         out: Path,
@@ -157,9 +116,13 @@ class Cluster:
         give_up: float | None = None,
         survive: str = "power",
         lasts: bool = True,
+        policy: Path | None = None,
     ) -> None:
-        self._topology, self._out, self._keep_every, self._give_up = topology, out, keep_every, give_up
+        self._topology, self._out = topology, out
+        self._options = [] if give_up is None else ["--give-up-after", str(give_up)]
+        self._options += ["--keep-every", str(keep_every)]
         self._secrets, self._survive, self._lasts = secrets, survive, lasts
+        self._rules = [] if policy is None else ["--policy", str(policy)]
         self.files = [PeerFiles(out, topology, i) for i in range(topology.d)]
         self._fork_server: ForkServer
         self._processes: list[PeerProcess] = []
@@ -195,14 +158,13 @@ class Cluster:
 
     def _start(self, i: AgentId, *, is_again: bool = False) -> PeerProcess:
         arguments = ["--id", str(i), "--out", str(self._out)]
-        arguments += ["--topology", str(self._topology.file), "--keep-every", str(self._keep_every)]
+        arguments += ["--topology", str(self._topology.file)]
         arguments += ["--end-with-stdin", "--state", str(self.state), "--survive", self._survive]
         if self._topology.has_keys:
             arguments += ["--secret-key", str(secret_file(self._secrets, i))]
+        arguments += self._rules + self._options
         for allowed in self._topology.allowed_code:
             arguments += ["--allow-code", allowed]
-        if self._give_up is not None:
-            arguments += ["--give-up-after", str(self._give_up)]
         self.files[i].prepare(is_resumed=is_again)
         return self._fork_server.start(arguments, self.files[i].log)
 
@@ -237,6 +199,7 @@ class Cluster:
         words += ["--out", str(self._out), "--state", str(self.state)]
         if self._topology.has_keys and self._secrets != secret_directory(self._topology.file):
             words += ["--secret-key", str(self._secrets / "I.secret")]
+        words += self._rules
         for allowed in self._topology.allowed_code:
             words += ["--allow-code", allowed]
         return shlex.join(words)
@@ -256,12 +219,12 @@ class Cluster:
             yield ClusterSnapshot(k, X, eta, None if np.isnan(divisor) else divisor)
 
     def phase(self) -> tuple[str, int] | None:
-        """Which phase peer 0 is in, and the round of it, by its own word; None if it does not answer at once."""
+        """Which phase peer 0 is in, and the round of it, as it answers; None if it does not answer at once."""
         (answer,) = ask([local_address(self._topology, 0)], timeout=AT_ONCE)
         return None if isinstance(answer, str) else (answer.phase, answer.phase_round)
 
-    def whereabouts(self) -> dict[AgentId, tuple[str, int, int] | None]:
-        """Phase, epoch and round of each peer that still runs, by its own word; None where one does not answer."""
+    def places(self) -> dict[AgentId, tuple[str, int, int] | None]:
+        """Phase, epoch and round of each peer that still runs, as it answers; None where one does not answer."""
         running = self.running
         answers = ask([local_address(self._topology, i) for i in running], timeout=AT_ONCE)
         return {

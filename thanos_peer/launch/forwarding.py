@@ -140,7 +140,7 @@ async def _until(when: float) -> None:
 
 
 async def _greet(reader: Reader, writer: Writer) -> None:
-    """Forward the greeting, which is said piece by piece, each after an answer."""
+    """Forward the greeting, which comes piece by piece, each after an answer."""
     left = GREETING
     while left:
         piece = await reader.read(left)

@@ -43,6 +43,11 @@ class Worth:
     residual: float
 
 
+def filled(rows: Matrix) -> Matrix:
+    """All samples together, (m, n), with the mean of what is there wherever a value is missing."""
+    return np.where(np.isnan(rows), np.nanmean(rows, axis=0), rows)
+
+
 def prepared(parts: Sequence[Matrix], *, center: bool, scale: bool) -> Matrix:
     """All samples together, a column per sample, (n, m), centered and scaled by their own mean and deviation."""
     rows = np.concatenate(parts)

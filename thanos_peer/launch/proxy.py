@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from thanos_peer.launch.forwarding import LARGEST_PIECE, Allowance, Forwarding, Weather, Writer
 
-# SO_LINGER: whether the other end is told of a closed connection by a reset.
+# SO_LINGER: whether a connection is closed by a reset.
 _RESET, _NO_RESET = struct.pack("ii", 1, 0), struct.pack("ii", 0, 0)
 
 

@@ -1,9 +1,8 @@
 """What a peer's loadings look like on the disk.
 
 03.npz  X, the sparse X, and D of methods that track gradients, as they are; polar, the nearest X with orthonormal
-columns; support, where the
-        sparse loadings are not zero; and as far as they are known features, mean, scale, explained_variance_ratio,
-        and common, the mean of all X
+        columns; support, where the sparse loadings are not zero; and as far as they are known features, mean,
+        scale, fill (what a missing value became), explained_variance_ratio, and common, the mean of all X;
         and of a path over mu: path_mu, from the largest on, and path, the sparse loadings for each, (k, n, p)
 03.csv  a row per feature: its name, its loadings x_1 to x_p, its sparse loadings s_1 to s_p
 03.path.csv  of a path a row per mu: non-zeros, variance explained, objective, residual, whether it has converged,
@@ -44,7 +43,7 @@ def write_loadings(path: Path, X: Matrix, D: Matrix | None, sparse: Matrix, find
         arrays["D"] = D
     if findings.features is not None:
         arrays["features"] = np.array(findings.features)
-    for name in ("mean", "scale", "common", "explained_variance_ratio"):
+    for name in ("mean", "scale", "fill", "common", "explained_variance_ratio"):
         if (known := getattr(findings, name)) is not None:
             arrays[name] = known
     with whole_file(path.with_suffix(".csv"), is_private=True) as file, as_text(file) as text:

@@ -14,9 +14,9 @@ from thanos_peer.algorithm.stiefel import polar
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError, DataFileError
 from thanos_peer.json_files import DamagedJSONError, read_json
-from thanos_peer.samples import check_same_features, columns_of, named
+from thanos_peer.samples import Columns, check_same_features, columns_of, named, unmasked
 from thanos_peer.samples.npy import load_arrays
-from thanos_peer.samples.table import finite_samples
+from thanos_peer.samples.table import checked_samples
 
 # A value of mu may be named as tables print it.
 NEAR_ENOUGH = 1e-3
@@ -33,6 +33,7 @@ class Result:
         sparse_components_: The sparse loadings, with exact zeros, (p, n).
         mean_: What to subtract from samples, (n,); None for nothing.
         scale_: What to divide them by then, (n,); None for nothing.
+        fill_: What a missing value becomes before that, (n,); None where none may be missing.
         feature_names_in_: What the features are called, (n,); None where no name is known.
         explained_variance_ratio_: The share of all variance that each component explains, (p,), if known.
         common_components_: The mean of all peers' loadings, (p, n), if known: what objective and variances belong
@@ -48,6 +49,7 @@ class Result:
     sparse_components_: Matrix
     mean_: Matrix | None = None
     scale_: Matrix | None = None
+    fill_: Matrix | None = None
     feature_names_in_: NDArray[np.str_] | None = None
     explained_variance_ratio_: Matrix | None = None
     common_components_: Matrix | None = None
@@ -104,8 +106,15 @@ class Result:
             explained_variance_ratio_=None,
             all_components_=None,
             all_sparse_components_=None,
-            facts={},
+            facts={name: self.facts[name] for name in ("picks_columns",) if name in self.facts},
         )
+
+    @property
+    def columns(self) -> Columns:
+        """Which columns of a file of samples are its features: picked by name, if the run did so."""
+        names = self.feature_names_in_
+        is_picked = bool(self.facts.get("picks_columns")) and names is not None
+        return Columns(tuple(names.tolist()) if is_picked and names is not None else None)
 
     def components(self, kind: Kind = "dense") -> Matrix:
         """The loadings as they are, moved to the nearest orthonormal ones, or sparse; (p, n)."""
@@ -116,12 +125,16 @@ class Result:
     def transform(self, samples: ArrayLike, kind: Kind = "dense") -> Matrix:
         """The components of samples, an array or a data frame: (m, n) to (m, p).
 
+        A missing value, NaN or masked, becomes the mean of its feature in the run, if it did so there.
+
         Raises:
             DataFileError: They have another number of features, other names or another order of them, or entries
                 that are no finite numbers.
         """
         with named("samples"):
             samples = self._checked_samples(samples)
+        if self.fill_ is not None:
+            samples = np.where(np.isnan(samples), self.fill_, samples)
         if self.mean_ is not None:
             samples = samples - self.mean_
         if self.scale_ is not None:
@@ -132,13 +145,13 @@ class Result:
     def _checked_samples(self, samples: ArrayLike) -> Matrix:
         names, known = columns_of(samples), self.feature_names_in_
         try:
-            rows = np.asarray(samples, dtype=np.float64)
+            rows = np.asarray(unmasked(samples, allows_missing=self.fill_ is not None), dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise DataFileError(f"cannot be made an array of numbers: {error}") from error
         if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
             raise DataFileError(f"of shape {rows.shape}; must be (samples, {self.n_features_in_})")
         check_same_features(names, None if known is None else known.tolist(), as_in="the result")
-        return finite_samples(rows, first=0, features=names)
+        return checked_samples(rows, first=0, features=names, allows_missing=self.fill_ is not None)
 
 
 def load_result(path: str | Path, *, peer: AgentId | None = None) -> Result:
@@ -183,7 +196,7 @@ def _result_of(arrays: dict[str, NDArray[Any]], facts: dict[str, Any]) -> Result
     path = _checked(arrays, "path", ndim=3) if "path" in arrays else np.empty((0, n, p))
     if path.shape[1:] != (n, p):
         raise DataFileError(f"is no result of a peer: path is of shape {path.shape}")
-    known = {"mean": (n,), "scale": (n,), "common": (n, p), "explained_variance_ratio": (p,)}
+    known = {"mean": (n,), "scale": (n,), "fill": (n,), "common": (n, p), "explained_variance_ratio": (p,)}
     numbers = {name: _checked(arrays, name, shape=shape) for name, shape in known.items() if name in arrays}
     if "scale" in numbers and not (numbers["scale"] > 0).all():
         raise DataFileError("is no result of a peer: scale must be positive")
@@ -192,6 +205,7 @@ def _result_of(arrays: dict[str, NDArray[Any]], facts: dict[str, Any]) -> Result
         sparse_components_=sparse.T,
         mean_=numbers.get("mean"),
         scale_=numbers.get("scale"),
+        fill_=numbers.get("fill"),
         feature_names_in_=features,
         explained_variance_ratio_=numbers.get("explained_variance_ratio"),
         common_components_=numbers["common"].T if "common" in numbers else None,

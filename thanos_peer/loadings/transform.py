@@ -45,10 +45,11 @@ def transform_file(result: Result, samples: Path, output: Path, *, kind: Kind = 
 
 def _scores(result: Result, path: Path, kind: Kind, whose: str) -> Iterator[Matrix]:
     features = result.feature_names_in_
-    with named(str(path)), open_table(path) as table:
+    fills = result.fill_ is not None
+    with named(str(path)), open_table(path, columns=result.columns, allows_missing=fills) as table:
+        check_same_features(table.features, None if features is None else features.tolist(), as_in=whose)
         if table.columns != result.n_features_in_:
             raise DataFileError(f"has {table.columns} columns; must have {result.n_features_in_}, as in {whose}")
-        check_same_features(table.features, None if features is None else features.tolist(), as_in=whose)
         for chunk in table.chunks:
             yield result.transform(chunk, kind)
 

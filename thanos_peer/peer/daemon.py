@@ -1,19 +1,16 @@
 """`thanos-peer start` from the inside: one peer, its signals, its files, its end."""
 
-import asyncio
 import contextlib
-import importlib.util
 import logging
-import os
 import secrets
-import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from thanos_peer import disclosure
 from thanos_peer.agent import Agent, Memory
+from thanos_peer.algorithm.arithmetic import fingerprint
 from thanos_peer.block import AgentId
 from thanos_peer.errors import (
     CheckpointError,
@@ -27,14 +24,15 @@ from thanos_peer.peer.notify import notify_neighbors
 from thanos_peer.peer.peer import Peer
 from thanos_peer.peer.result import OutcomeWriter
 from thanos_peer.peer.scheduling import prefer_long_turns
+from thanos_peer.peer.serving import run_loop, serve
 from thanos_peer.peer.signals import Signals
-from thanos_peer.peer.status import StatusServer, local_address
+from thanos_peer.peer.status import local_address
 from thanos_peer.phases import WrongStateError
-from thanos_peer.preparation import outline
+from thanos_peer.preparation import Share, outline
 from thanos_peer.problem import share_of
 from thanos_peer.protocol.conversation import Options
+from thanos_peer.protocol.messages import DONE, LONGEST_BIRTH, SPENT, Bye
 from thanos_peer.protocol.waiting import Patience
-from thanos_peer.protocol.wire import DONE, LONGEST_BIRTH, SPENT, Bye
 from thanos_peer.samples import features_digest
 from thanos_peer.storage.checkpoint import CheckpointStore, checkpoints_in, latest_epoch_in
 from thanos_peer.storage.peer_files import PeerFiles
@@ -64,7 +62,7 @@ class PeerOptions:
         is_fresh: Whether to begin anew, whatever checkpoints there are.
         restarts_tracking: Whether to have the network start its tracking again if this peer's state is lost.
         ends_with_stdin: Stop when standard input is closed: how a launcher takes its peers with it.
-        policy: The rules of this site; None for none.
+        policy: The rules of this site.
     """
 
     out: Path
@@ -78,7 +76,7 @@ class PeerOptions:
     is_fresh: bool = False
     restarts_tracking: bool = False
     ends_with_stdin: bool = False
-    policy: SitePolicy | None = None
+    policy: SitePolicy = field(default_factory=SitePolicy)
 
 
 def run_peer(topology: Topology, agent_id: AgentId, options: PeerOptions, signals: Signals) -> int:
@@ -93,7 +91,7 @@ def run_peer(topology: Topology, agent_id: AgentId, options: PeerOptions, signal
     Returns:
         0, or 128 plus the number of the signal that stopped it before its last round.
     """
-    _check_policy(topology, agent_id, options.policy)
+    share = _check_policy(topology, agent_id, options.policy)
     bind = options.bind or topology.peers[agent_id].bind or topology.peers[agent_id].address
     check_in_the_clear(topology, agent_id, bind, options.status)
     credentials = credentials_of(topology, agent_id, options.secret)
@@ -108,16 +106,22 @@ def run_peer(topology: Topology, agent_id: AgentId, options: PeerOptions, signal
         )
     files = PeerFiles(options.out, topology, agent_id)
     with contextlib.ExitStack() as stack:
-        life = _Life(topology, agent_id, replace(options, bind=bind), credentials, files, signals)
+        life = _Life(topology, agent_id, replace(options, bind=bind), credentials, files, signals, share)
         return life.begin(directory, stack)
 
 
-def _check_policy(
-    topology: Topology, agent: AgentId, policy: SitePolicy | None, samples: int | None = None
-) -> None:
-    """Refuse a run that breaks the rules of this site."""
-    if policy is not None:
-        policy.check(topology, agent, mixing=outline(topology).mixing, samples=samples)
+def _check_policy(topology: Topology, agent: AgentId, policy: SitePolicy) -> Share | None:
+    """Refuse a run that breaks the rules of this site; returns what this peer brings, if a rule is about that.
+
+    Nothing has been sent when this ends, nor if the samples cannot be read that a rule counts.
+    """
+    mixing = outline(topology).mixing
+    policy.check(topology, agent, mixing=mixing)
+    if not policy.counts_samples:
+        return None
+    share = share_of(topology, agent)
+    policy.check(topology, agent, mixing=mixing, samples=share.count)
+    return share
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,7 @@ class _Life:
     credentials: Credentials | None
     files: PeerFiles
     signals: Signals
+    share: Share | None = None
     store: CheckpointStore | None = None
 
     def begin(self, directory: Path, stack: contextlib.ExitStack) -> int:
@@ -203,7 +208,7 @@ class _Life:
 
     def _notify_neighbors(self, bye: Bye, epoch: int) -> None:
         bind = str(self.options.bind)
-        _run_loop(notify_neighbors(self.topology, self.agent, bind, self.credentials, bye, epoch), self.signals)
+        run_loop(notify_neighbors(self.topology, self.agent, bind, self.credentials, bye, epoch), self.signals)
 
     def _prepare(
         self, memory: Memory | None, stack: contextlib.ExitStack, *, has_result: bool
@@ -239,15 +244,16 @@ class _Life:
 
     def _make_agent(self, memory: Memory | None) -> Agent:
         """The agent with its data, and what it remembers if that is of the same data."""
-        share = share_of(self.topology, self.agent)
-        _check_policy(self.topology, self.agent, self.options.policy, share.count)
+        share = self.share or share_of(self.topology, self.agent)
         for sentence in disclosure.warnings(self.topology, self.agent, share.count):
             log.warning("%s; see `thanos-peer disclose`", sentence)
+        plan = share.plan()
         if self.store is not None:
             is_made_up = self.topology.problem.data.kind == "synthetic"
-            self.store.tie_to(share.samples, None if is_made_up else self.topology.data_file(self.agent))
+            file = None if is_made_up else self.topology.data_file(self.agent)
+            self.store.tie_to(share.samples, file, fingerprint() if plan.is_masked else "")
         try:
-            return Agent(self.topology, self.agent, share.plan(), memory, secrets.token_hex(LONGEST_BIRTH // 2))
+            return Agent(self.topology, self.agent, plan, memory, secrets.token_hex(LONGEST_BIRTH // 2))
         except WrongStateError as error:
             assert self.store is not None, "that is where the state is from"  # noqa: S101
             raise self.store.damaged(str(error)) from error
@@ -264,19 +270,18 @@ class _Life:
     def _take_part(self, peer: Peer, features: tuple[str, ...] | None, *, is_first: bool) -> int:
         """Run the peer to its end, and write its results whatever the end."""
         agent, files, store, signals = peer.agent, self.files, self.store, self.signals
-        policy, is_alone = self.options.policy, not self.options.ends_with_stdin
-        agreed = {} if policy is None else policy.rules.asked
+        agreed, is_alone = self.options.policy.agreed, not self.options.ends_with_stdin
         write = OutcomeWriter(self.topology, peer, files, features, policy=agreed, is_alone=is_alone).write
         first = agent.k
         try:
-            _run_loop(
-                _serve(
-                    self.topology,
+            run_loop(
+                serve(
                     peer,
-                    self.options,
                     signals,
-                    lambda: write(_ending_of(self.topology, agent)),
-                    files.withdraw,
+                    status_at=(local_address(self.topology, self.agent), self.options.status),
+                    ends_with_stdin=self.options.ends_with_stdin,
+                    on_done=lambda: write(_ending_of(self.topology, agent)),
+                    on_anew=files.withdraw,
                 ),
                 signals,
             )
@@ -316,54 +321,3 @@ def _ending_of(topology: Topology, agent: Agent) -> str:
 
 def _ignore(agent: Agent) -> None:
     """Keep nothing of a round."""
-
-
-async def _serve(
-    topology: Topology,
-    peer: Peer,
-    options: PeerOptions,
-    signals: Signals,
-    on_done: Callable[[], None],
-    on_anew: Callable[[], None],
-) -> None:
-    """Run a peer with its status and its signals."""
-    loop = asyncio.get_running_loop()
-    signals.listen(lambda number: _pass_on(loop, peer, number))
-    if options.ends_with_stdin:
-        loop.add_reader(sys.stdin.fileno(), _on_stdin, peer, signals)
-    status = StatusServer(local_address(topology, peer.agent.id), options.status, peer.status)
-    try:
-        await peer.run(on_done, on_anew)
-    finally:
-        status.close()
-
-
-def _pass_on(loop: asyncio.AbstractEventLoop, peer: Peer, number: int) -> None:
-    """Have a peer end after the round; it may be in the middle of anything now."""
-    name = signal.Signals(number).name
-    loop.call_soon_threadsafe(log.info, "%s: finishing the round", name)
-    loop.call_soon_threadsafe(peer.stop, name)
-
-
-def _on_stdin(peer: Peer, signals: Signals) -> None:
-    if not os.read(sys.stdin.fileno(), 1024):
-        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-        signals.note(signal.SIGTERM)
-        peer.stop("its launcher is gone")
-
-
-def _run_loop(main: Coroutine[None, None, None], signals: Signals) -> None:
-    factory = None
-    if importlib.util.find_spec("uvloop") is not None:
-        import uvloop  # noqa: PLC0415 - an extra
-
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(_decided_at_its_end(main, signals))
-
-
-async def _decided_at_its_end(main: Coroutine[None, None, None], signals: Signals) -> None:
-    try:
-        await main
-    finally:
-        signals.only_note()

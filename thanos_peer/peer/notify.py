@@ -6,7 +6,8 @@ import time
 
 from thanos_peer.block import AgentId
 from thanos_peer.errors import ConfigError
-from thanos_peer.protocol.wire import Bye, Codec
+from thanos_peer.protocol.messages import Bye
+from thanos_peer.protocol.wire import Codec
 from thanos_peer.topology import Topology
 from thanos_peer.transport.keys import Credentials
 from thanos_peer.transport.links import Links
@@ -24,8 +25,8 @@ async def notify_neighbors(
     topology: Topology, agent: AgentId, bind: str, credentials: Credentials | None, bye: Bye, epoch: int = 0
 ) -> None:
     """Send Bye to the neighbors that can be reached; log which cannot."""
-    problem = topology.problem
-    codec = Codec(topology.digest, n=problem.n, p=problem.p, dtype=topology.algorithm.exchange, epoch=epoch)
+    problem, digest = topology.problem, topology.digest_with(masks=topology.masks_sums)
+    codec = Codec(digest, n=problem.n, p=problem.p, dtype=topology.algorithm.exchange, epoch=epoch)
     waiting = {j: topology.peers[j].address for j in topology.graph.neighbors[agent]}
     try:
         links = Links(

@@ -81,7 +81,7 @@ class Peer:
         """Run to the end: the last round, a request to stop, or an error.
 
         Args:
-            on_done: Called when the last round is reached, before it is said to the neighbors.
+            on_done: Called when the last round is reached, before the neighbors are notified.
             on_anew: Called if after that the network begins a new epoch, and this peer with it.
 
         Raises:
@@ -148,7 +148,9 @@ class Peer:
 def terms_of(topology: Topology) -> Terms:
     """What the peers of a topology have to agree on."""
     return Terms(
-        digest=topology.digest,
+        digest=topology.digest_with(masks=topology.masks_sums),
+        digest_otherwise=topology.digest_with(masks=not topology.masks_sums),
+        are_masked=topology.masks_sums,
         n=topology.problem.n,
         p=topology.problem.p,
         dtype=topology.algorithm.exchange,

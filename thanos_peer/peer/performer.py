@@ -30,7 +30,8 @@ from thanos_peer.protocol.outputs import (
 )
 from thanos_peer.protocol.session import Session
 from thanos_peer.protocol.stages import Stage
-from thanos_peer.transport.links import Links, unresolved_host
+from thanos_peer.transport.addresses import unresolved_host
+from thanos_peer.transport.links import Links
 
 log = logging.getLogger("thanos_peer")
 
@@ -79,7 +80,7 @@ class Performer:
 
         Args:
             links: To the neighbors.
-            on_done: Called when the last round is reached, before it is said to the neighbors.
+            on_done: Called when the last round is reached, before the neighbors are notified.
             on_anew: Called if after that the network begins a new epoch, and this peer with it.
         """
         self._links, self._finished = links, asyncio.get_running_loop().create_future()
@@ -111,7 +112,7 @@ class Performer:
             self.perform(failed(error, now))
 
     def fail(self, error: BaseException) -> None:
-        """End with an unforeseen error: at once if the peer was ending, or if the neighbors cannot be told."""
+        """End with an unforeseen error: at once if the peer was ending, or if the neighbors cannot be notified."""
         if self._finished.done():
             log.error("while it ends: %s", error, exc_info=error)
             return

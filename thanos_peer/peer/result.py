@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from thanos_peer.errors import CheckpointError
-from thanos_peer.loadings.findings import findings_of
+from thanos_peer.loadings.findings import findings_of, words_on_loadings
 from thanos_peer.peer.peer import Peer
+from thanos_peer.phases.masking import NAME as MASKS
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.topology import Topology
 
@@ -65,7 +66,9 @@ class OutcomeWriter:
         facts |= {"round": answer.k, "eta": answer.eta, "rounds_by_phase": agent.runner.rounds_by_phase}
         facts |= {"phases_cut_short": list(agent.runner.phases_cut_short)}
         facts |= {name: sum(edge[name] for edge in facts["edges"].values()) for name in TOTALS}
-        facts |= {"policy": self._policy}
+        facts |= {"policy": self._policy, "agreement": self._topology.agreement}
+        has_masks = any(phase.name == MASKS for phase in agent.runner.phases)
+        facts |= {"has_keys": self._topology.has_keys, "masks_sums": has_masks}
         findings = findings_of(self._topology, agent, self._features)
         with _named(files.result):
             if self._is_alone:
@@ -80,7 +83,8 @@ class OutcomeWriter:
             )
         if agent.is_done:
             log.info("%s", agent.convergence.words)
-        log.info("%s, results of round %d in %s", ending.partition(":")[0], answer.k, files.result)
+            log.info("%s", words_on_loadings(answer.sparse, findings))
+        log.info("ended: %s; results of round %d in %s", ending.partition(":")[0], answer.k, files.result)
 
     def _has_better(self) -> bool:
         """Whether a finished result is there, and this peer has not come as far again."""

@@ -1,8 +1,9 @@
 """How a peer shares the cores of its host: it wants throughput, and says so to Linux.
 
-Who wakes up is not to interrupt who is running, and the thread that reckons is to have long turns. Otherwise, on a
-host with more peers than cores, no peer gets more than a message or two at a time, and every turn begins
-with caches that another peer has filled. Where the system does not know of this, or forbids it, nothing happens.
+A process that wakes up should not interrupt one that runs, and the thread that computes needs long turns.
+Otherwise, on a host with more peers than cores, no peer gets more than a message or two at a time, and every turn
+begins with caches that another peer has filled. Where the system does not offer this, or forbids it, nothing
+happens.
 """
 
 import contextlib

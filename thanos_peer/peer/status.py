@@ -36,7 +36,7 @@ from thanos_peer.peer.health import answer_at, place_of, unix_name
 from thanos_peer.topology import Topology
 from thanos_peer.topology.sections import check_address
 from thanos_peer.topology.sockets import directory_fault, path_fault
-from thanos_peer.transport.links import is_taken
+from thanos_peer.transport.addresses import is_taken
 
 log = logging.getLogger("thanos_peer")
 

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from thanos_peer.algorithm.masks import SECRET_BYTES, shared_secret
+from thanos_peer.algorithm.masks import SECRET_BYTES, secret_of_edge
 from thanos_peer.block import KEY, AgentId, Block, Matrix
 from thanos_peer.errors import RemoteProtocolError
 from thanos_peer.phases.phase import (
@@ -22,6 +22,8 @@ from thanos_peer.topology.graph import Graph
 
 NAME = "masks"
 FORM: Form = (KEY, (1, SECRET_BYTES))
+# The prime of Curve25519: a larger number is another name of a key.
+_PRIME = 2**255 - 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Masking:
     Args:
         agent: Whose phase this is.
         graph: Whose neighbors are told.
+        run: The digest of the topology.
     """
 
     name, most = NAME, 1
@@ -51,8 +54,8 @@ class Masking:
     can_restart = False
     forms = frozenset({FORM})
 
-    def __init__(self, *, agent: AgentId, graph: Graph) -> None:
-        self._agent, self._neighbors = agent, graph.neighbors[agent]
+    def __init__(self, *, agent: AgentId, graph: Graph, run: str) -> None:
+        self._agent, self._neighbors, self._run = agent, graph.neighbors[agent], bytes.fromhex(run)
         self._edges = len(graph.edges)
         self._found, self._began = Found(), 0
 
@@ -87,16 +90,22 @@ class Masking:
             RemoteProtocolError: A key is none that an honest neighbor draws.
         """
         said = dict(zip(sorted((*self._neighbors, self._agent)), blocks, strict=True))
-        own = said.pop(self._agent).numbers
-        shared = [self._shared(r, state.secret, own, neighbor, block.numbers) for neighbor, block in said.items()]
+        keys = {i: block.numbers for i, block in said.items()}
+        shared = [self._shared(r, state.secret, keys, neighbor) for neighbor in self._neighbors]
         return replace(state, shared=b"".join(shared)), False
 
-    def _shared(self, r: int, secret: bytes, own: bytes, neighbor: AgentId, theirs: bytes) -> bytes:
-        product = None if theirs == own else _product(secret, theirs)
-        if product is None:
-            what = f"its key in phase {self.name} is none that an honest peer has drawn; that peer is wrong"
+    def _shared(self, r: int, secret: bytes, keys: dict[AgentId, bytes], neighbor: AgentId) -> bytes:
+        theirs, product = keys[neighbor], _product(secret, keys[neighbor])
+        fault = "none that an honest peer has drawn; that peer is wrong" if product is None else None
+        for other, key in keys.items():
+            if key == theirs and other == self._agent:
+                fault = "this peer's own, which that peer has passed on"
+            elif key == theirs and other != neighbor:
+                fault = f"that of neighbor {other}, too: one of the two has passed on what the other one has said"
+        if product is None or fault is not None:
+            what = f"its key in phase {self.name} is {fault}"
             raise RemoteProtocolError(neighbor=neighbor, k=self._began + r, what=what)
-        return shared_secret(product, own, theirs)
+        return secret_of_edge(self._run, {self._agent: keys[self._agent], neighbor: theirs}, product)
 
     def last(self, r: int, state: MaskingState) -> int:  # noqa: ARG002
         """The first round is."""
@@ -142,10 +151,12 @@ def _public_key(secret: bytes) -> bytes:
 
 
 def _product(secret: bytes, theirs: bytes) -> bytes | None:
-    """What both ends come to; None where it would be the same with any secret of ours."""
+    """What both ends come to; None where it would be the same with any secret, or the key has another name."""
     from nacl.bindings import crypto_scalarmult  # noqa: PLC0415
     from nacl.exceptions import CryptoError  # noqa: PLC0415
 
+    if int.from_bytes(theirs, "little") >= _PRIME:
+        return None
     try:
         product: bytes = crypto_scalarmult(secret, theirs)
     except CryptoError:

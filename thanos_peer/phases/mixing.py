@@ -25,7 +25,7 @@ from thanos_peer.phases.phase import (
 from thanos_peer.topology.graph import Graph
 
 
-class _Begun(NamedTuple):
+class _BegunMixing(NamedTuple):
     """What a phase has once it has begun: from which findings, in which round, how, and from where."""
 
     found: Found
@@ -72,7 +72,7 @@ class Mixing:
         self._agent, self._form = agent, (PAIR, shape)
         self._weights = np.array([weight for _, weight in graph.mixing[agent]])
         self._payload = 2 * len(graph.edges) * 2 * shape[0] * shape[1] * itemsize
-        self._begun: _Begun
+        self._begun: _BegunMixing
 
     @property
     def method(self) -> Method[Any]:
@@ -106,7 +106,7 @@ class Mixing:
     def enter(self, found: Found, began: int) -> None:
         """Make the method."""
         setup = self.prepare(found)
-        self._begun = _Begun(found, began, self.make(setup), setup.start)
+        self._begun = _BegunMixing(found, began, self.make(setup), setup.start)
 
     def start(self) -> Any:
         """From the common start."""

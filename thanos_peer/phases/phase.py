@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from thanos_peer.block import PAIR, AgentId, Block, Matrix, bytes_each
+from thanos_peer.block import KEY, PAIR, AgentId, Block, Matrix, bytes_each
 
 if TYPE_CHECKING:
     from thanos_peer.phases.masking import Masking
@@ -38,8 +38,11 @@ class Found:
         over: The phases that are over.
         secrets: What it shares with each of its neighbors in this epoch, in order of id; their masks follow from
             it. It goes into checkpoints and nowhere else.
+        words: What stands for all words that it has been told in sums of this epoch, where these are masked.
         count: How many samples there are at all agents together.
-        mean: Of all samples, (n,).
+        mean: Of all samples, (n,); where values are missing, of those that are there.
+        present: How many values of each feature there are at all agents together, (n,); None where none may be
+            missing.
         variance: Of each feature about it, (n,).
         size: ||A||_2^2 of all samples, or a bound of it; before `overall` divides them. Of objectives that are not
             PCA, the sum of the bounds that they know of the Lipschitz constants of their gradients; 0 for none.
@@ -68,8 +71,10 @@ class Found:
 
     over: tuple[PhaseEnd, ...] = ()
     secrets: bytes | None = field(default=None, repr=False)
+    words: bytes | None = None
     count: Matrix | None = None
     mean: Matrix | None = None
+    present: Matrix | None = None
     variance: Matrix | None = None
     size: Matrix | None = None
     overall: Matrix | None = None
@@ -221,6 +226,11 @@ class Plan(NamedTuple):
     def mixing(self) -> tuple[str, ...]:
         """The phases in which neighbors are told matrices of this agent's own, by name; in others they sum."""
         return tuple(phase.name for phase in self.phases if any(kind == PAIR for kind, _ in phase.forms))
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether its sums are masked."""
+        return any(kind == KEY for kind, _ in self.forms)
 
     @property
     def blocks_kept(self) -> int:

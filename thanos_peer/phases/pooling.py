@@ -2,15 +2,17 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from thanos_peer.algorithm.fixed_point import OutOfRangeError
-from thanos_peer.algorithm.masks import SECRET_BYTES, Masks
+from thanos_peer.algorithm.masks import DIGEST_BYTES, SECRET_BYTES, UNTOLD, Masks, told_with
 from thanos_peer.algorithm.pooling import Layout, Place, Pooled, PoolState, WrongSumError, decide, pool_step
 from thanos_peer.block import NOTHING, WORD, AgentId, Block, Matrix, bytes_each
-from thanos_peer.errors import DataFileError, RemoteProtocolError
+from thanos_peer.errors import DataFileError, LocalProtocolError, RemoteProtocolError
+from thanos_peer.phases.masking import NAME as MASKS
 from thanos_peer.phases.phase import (
     Arrays,
     Form,
@@ -28,6 +30,9 @@ from thanos_peer.phases.phase import (
 from thanos_peer.topology.graph import Graph
 
 WHO = "that neighbor, or a peer whose numbers it has passed on, is wrong"
+UNMASKED = (
+    "a peer has sent wrong numbers, or told some peers another word than others, so that masks do not cancel"
+)
 
 
 class _Begun(NamedTuple):
@@ -114,22 +119,37 @@ class Pooling:
 
     def enter(self, found: Found, began: int) -> None:
         """Make what is summed, and the masks if there are any."""
-        shared = found.secrets or b""
-        each = (shared[at : at + SECRET_BYTES] for at in range(0, len(shared), SECRET_BYTES))
-        masks = Masks(self.place.agent, dict(zip(self._neighbors, each, strict=False)), self.name)
-        self._begun = _Begun(found, began, self.prepare(found), masks)
+        shared, secrets = found.secrets, dict[AgentId, bytes]()
+        if shared is not None:
+            each = (shared[at : at + SECRET_BYTES] for at in range(0, len(shared), SECRET_BYTES))
+            secrets = dict(zip(self._neighbors, each, strict=True))
+        self._begun = _Begun(found, began, self.prepare(found), Masks(self.place.agent, secrets, self.name))
 
     def start(self) -> PoolState:
         """This agent's own numbers."""
-        return PoolState(self.said(0, None), None, self.method.begin() if self.place.depth == 0 else None)
+        words = (self._begun.found.words or UNTOLD) if self._is_masked else b""
+        root = self.method.begin() if self.place.depth == 0 else None
+        return PoolState(self.said(0, None, words), None, root, words=words)
 
     def restart(self, X: Matrix) -> PoolState:  # noqa: ARG002 - see `can_restart`
         """From the beginning."""
         return self.start()
 
-    def said(self, number: int, word: Matrix | None) -> bytes:
+    @property
+    def _is_masked(self) -> bool:
+        """Whether what it says is hidden; those who see all agents have no secrets, and say nothing.
+
+        Raises:
+            LocalProtocolError: The agents have agreed on masks, and this one has no secrets.
+        """
+        found, is_masked = self._begun.found, bool(self._begun.masks.secrets)
+        if not is_masked and found.end_of(MASKS) is not None:
+            raise LocalProtocolError(f"agent {self.place.agent} has no secrets to mask phase {self.name} with")
+        return is_masked
+
+    def said(self, number: int, word: Matrix | None, words: bytes) -> bytes:
         """Its numbers for one sum, counted from 0, as it may show them: masked if there are masks."""
-        return self._begun.masks.hide(self.method.format, self.own(word), number)
+        return self._begun.masks.hide(self.method.format, self.own(word), number, words)
 
     def own(self, word: Matrix | None) -> bytes:
         """Its numbers for the next sum.
@@ -169,14 +189,16 @@ class Pooling:
             RemoteProtocolError: The sums, or the parent's word, are not those of honest agents.
         """
         at, place = r % self.place.rounds, self.place
-        with _in_words(self.name, self._begun.k + r):
+        with _in_words(self.name, self._begun.k + r, is_masked=self._is_masked):
             state = pool_step(self.method, place, at, state, blocks)
         if place.depth > 0 and at == place.height + place.depth - 1:
             self._check_word(r, state.word)
         if at + 1 == place.rounds:
+            assert state.word is not None, "the root has spoken"  # noqa: S101
             is_over = r + 1 >= self.last(r + 1, state)
-            own = state.partial if is_over else self.said((r + 1) // place.rounds, state.word)
-            state = PoolState(own, state.word, state.root, told=state.word)
+            words = told_with(state.words, little_endian(state.word)) if state.words else b""
+            own = state.partial if is_over else self.said((r + 1) // place.rounds, state.word, words)
+            state = PoolState(own, state.word, state.root, state.word, words)
         return state, False
 
     def _check_word(self, r: int, word: Matrix | None) -> None:
@@ -192,7 +214,7 @@ class Pooling:
 
     def decide(self, r: int, state: Any, partial: bytes) -> tuple[Any, Matrix]:
         """At the root, for those who see all agents: its next state, and the word."""
-        with _in_words(self.name, self._begun.k + r):
+        with _in_words(self.name, self._begun.k + r, is_masked=False):
             return decide(self.method, state, partial)
 
     def last(self, r: int, state: PoolState) -> int:
@@ -205,7 +227,8 @@ class Pooling:
     def conclude(self, r: int, state: PoolState, *, is_agreed: bool) -> Found:  # noqa: ARG002
         """What follows from the last word."""
         assert state.word is not None, "the root has spoken"  # noqa: S101
-        return self.concluded(self._begun.found, r, state.word)
+        found = self.concluded(self._begun.found, r, state.word)
+        return replace(found, words=state.words) if state.words else found
 
     def concluded(self, found: Found, rounds: int, word: Matrix) -> Found:
         """The same, for those who see all agents."""
@@ -228,6 +251,8 @@ class Pooling:
             known["word"] = state.word
         if state.told is not None:
             known["told"] = state.told
+        if state.words:
+            known["words"] = state.words
         if state.root is not None:
             known |= {f"root.{name}": array for name, array in named_arrays(state.root).items()}
         return known
@@ -238,15 +263,16 @@ class Pooling:
         Raises:
             WrongStateError: It is no state that this agent can have been in.
         """
-        partial = arrays.get("partial")
-        words: Arrays = {name: each for name, each in arrays.items() if name in ("word", "told")}
+        partial, words = arrays.get("partial"), arrays.get("words", b"")
+        heard: Arrays = {name: each for name, each in arrays.items() if name in ("word", "told")}
         _check_partial(partial, self.layout)
-        check_shapes(words, dict.fromkeys(words, np.empty(self.layout.down)))
+        _check_words(words, DIGEST_BYTES if self._is_masked else 0)
+        check_shapes(heard, dict.fromkeys(heard, np.empty(self.layout.down)))
         root = {name.removeprefix("root."): each for name, each in arrays.items() if name.startswith("root.")}
-        if unknown := set(arrays) - {"partial", *words, *(f"root.{name}" for name in root)}:
+        if unknown := set(arrays) - {"partial", "words", *heard, *(f"root.{name}" for name in root)}:
             raise WrongStateError(f"its state has {sorted(unknown)}, which a sum does not know")
         begun = self.method.begin() if self.place.depth == 0 else None
-        return PoolState(partial, words.get("word"), _restored_root(root, begun), words.get("told"))  # type: ignore[arg-type]
+        return PoolState(partial, heard.get("word"), _restored_root(root, begun), heard.get("told"), words)  # type: ignore[arg-type]
 
     def together(self, phases: Sequence["Pooling"], ways: Together[Result]) -> Result:
         """They sum."""
@@ -254,19 +280,28 @@ class Pooling:
 
 
 @contextlib.contextmanager
-def _in_words(name: str, k: int) -> Iterator[None]:
+def _in_words(name: str, k: int, *, is_masked: bool) -> Iterator[None]:
     """Say it in the user's words where a sum is beyond double precision, or not one of honest agents."""
+    wrong = f"the sum of all peers in phase {name} cannot be"
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
     except (OutOfRangeError, np.linalg.LinAlgError) as error:
+        if is_masked:
+            what = f"{wrong}: {error}; {UNMASKED}, or all samples together are too large for double precision"
+            raise RemoteProtocolError(neighbor=None, k=k, what=what) from error
         raise DataFileError(
             f"all samples together are too large for double precision, in phase {name}: scale them down, "
             "unless a peer has sent wrong numbers"
         ) from error
     except WrongSumError as error:
-        what = f"the sum of all peers in phase {name} cannot be: {error}; one of them is wrong"
+        what = f"{wrong}: {error}; {UNMASKED if is_masked else 'one of them is wrong'}"
         raise RemoteProtocolError(neighbor=None, k=k, what=what) from error
+
+
+def _check_words(words: Matrix | bytes, size: int) -> None:
+    if not isinstance(words, bytes) or len(words) != size:
+        raise WrongStateError(f"words of its state are not {size} bytes")
 
 
 def _check_partial(partial: Matrix | bytes | None, layout: Layout) -> None:

@@ -11,7 +11,7 @@ from thanos_peer.algorithm.pooling import Layout, Pooled
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.phases import Found, Pooling
 from thanos_peer.rules import start_of
-from thanos_peer.samples import Moments
+from thanos_peer.samples import Incomplete, Moments
 from thanos_peer.topology import Topology
 from thanos_peer.topology.sections import FileData
 
@@ -27,14 +27,17 @@ class Own:
     Args:
         topology: What all agree on.
         agent: Which agent.
-        data: What its samples amount to; or its objective, where nothing is to be done to it.
+        data: What its samples amount to, of which values may be missing; or its objective, where nothing is to be
+            done to it.
     """
 
-    def __init__(self, topology: Topology, agent: AgentId, data: Moments | Objective) -> None:
+    def __init__(self, topology: Topology, agent: AgentId, data: Moments | Incomplete | Objective) -> None:
         self.topology, self.agent, self.data = topology, agent, data
         self.d, self.shape = topology.d, (topology.problem.n, topology.problem.p)
         # The last f_i that was made, and what it was made from.
         self._made: tuple[list[bytes], Objective] | None = None
+        # The last samples that were filled, and with what.
+        self._filled: tuple[bytes, Moments] | None = None
 
     @property
     def is_pca(self) -> bool:
@@ -42,8 +45,13 @@ class Own:
         return self.topology.problem.objective is None
 
     @property
-    def tells_sums(self) -> bool:
-        """Whether there are phases in which neighbors are told its sums and sums of squares."""
+    def fills(self) -> bool:
+        """Whether a missing value becomes the mean of its feature over all agents."""
+        return self.topology.problem.data.fills
+
+    @property
+    def tells_squares(self) -> bool:
+        """Whether there is a phase in which neighbors are told its sums of squares."""
         data = self.topology.problem.data
         return isinstance(data, FileData) and (data.center or data.scale)
 
@@ -67,13 +75,13 @@ class Own:
 
     def objective(self, found: Found) -> Objective:
         """f_i, of samples centered and scaled by what has been found so far."""
-        if not isinstance(self.data, Moments):
+        if not isinstance(self.data, Moments | Incomplete):
             return self.data
         used = [
             np.asarray(each).tobytes() for each in (found.mean, found.variance, found.overall) if each is not None
         ]
         if self._made is None or self._made[0] != used:
-            self._made = used, self._prepared(self.data, found)
+            self._made = used, self._prepared(self.moments(found), found)
         return self._made[1]
 
     def _prepared(self, moments: Moments, found: Found) -> SparsePCA:
@@ -101,10 +109,20 @@ class Own:
         """Where the main phase begins: as the network has found it, or as the file says."""
         return start_of(self.topology) if found.start is None else found.start
 
-    def moments(self) -> Moments:
+    def samples(self) -> Moments | Incomplete:
         """What its file amounts to."""
-        assert isinstance(self.data, Moments)  # noqa: S101 - only files have these phases
+        assert isinstance(self.data, Moments | Incomplete)  # noqa: S101 - only files have these phases
         return self.data
+
+    def moments(self, found: Found) -> Moments:
+        """The same with missing values filled in, as soon as the network has found what with."""
+        samples = self.samples()
+        if isinstance(samples, Moments):
+            return samples
+        mean = known(found.mean)
+        if self._filled is None or self._filled[0] != mean.tobytes():
+            self._filled = mean.tobytes(), samples.filled(mean)
+        return self._filled[1]
 
     def divided(self, found: Found, square: Matrix) -> Found:
         """What all samples are divided by, if the file says so."""

@@ -15,6 +15,7 @@ from thanos_peer.algorithm.pooling import Layout, Pooled, Sum
 from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
 from thanos_peer.phases import Found, Phase
+from thanos_peer.preparation.gaps import check_present, present_fault
 from thanos_peer.preparation.own import NOTHING_LEFT, Own, known
 from thanos_peer.rules import needs_size
 from thanos_peer.samples import name_of
@@ -56,8 +57,11 @@ class Scaling:
     def phases(self) -> list[Phase]:
         """Those that the topology needs."""
         n, start, also, phases = self._own.shape[0], self._starts, self._layout, list[Phase]()
-        if self._own.tells_sums:
+        if self._own.fills:
+            phases.append(self._own.sum("mean", 2 * n + 1, 2 * n + 1, self._present_sum, self._find_present))
+        elif self._own.tells_squares:
             phases.append(self._own.sum("mean", n + 1, n + 1, self._mean_sum, _find_mean))
+        if self._own.tells_squares:
             phases.append(self._own.sum("spread", n, n, self._spread_sum, self._find_spread))
         if needs_size(self._own.topology):
             phases.append(
@@ -84,23 +88,46 @@ class Scaling:
 
     def _mean_sum(self, found: Found) -> Pooled:  # noqa: ARG002
         """The count, and the sum of each feature; the root divides."""
-        moments = self._own.moments()
+        samples = self._own.samples()
 
         def fault(word: Matrix) -> str | None:
-            is_whole = float(word[0]).is_integer()
-            least = range_fault("the number of samples", float(word[0]), moments.count, LARGEST_COUNT)
-            return least or (None if is_whole else f"the number of samples is {word[0]:g}, not a whole one")
+            return _count_fault(word[0], samples.count)
 
         return Sum(
-            lambda: np.concatenate([[moments.count], moments.count * moments.mean]),
+            lambda: np.concatenate([[samples.count], samples.sums]),
             lambda sums: np.concatenate([sums[:1], sums[1:] / sums[0]]),
             sum_fault=fault,
             word_fault=fault,
         )
 
+    def _present_sum(self, found: Found) -> Pooled:  # noqa: ARG002
+        """The same where values may be missing: also how many are there, and the root divides by these."""
+        samples, n = self._own.samples(), self._own.shape[0]
+
+        def fault(word: Matrix) -> str | None:
+            return _count_fault(word[0], samples.count) or present_fault(
+                word[1 : n + 1], float(word[0]), samples.present, samples.count
+            )
+
+        def decide(sums: Matrix) -> Matrix:
+            return np.concatenate([sums[: n + 1], sums[n + 1 :] / np.maximum(sums[1 : n + 1], 1.0)])
+
+        return Sum(
+            lambda: np.concatenate([[samples.count], samples.present, samples.sums]),
+            decide,
+            sum_fault=fault,
+            word_fault=fault,
+        )
+
+    def _find_present(self, found: Found, word: Matrix) -> Found:
+        data, n = self._own.topology.problem.data, self._own.shape[0]
+        assert isinstance(data, FileData), "only files have missing values"  # noqa: S101
+        check_present(word[1 : n + 1], float(word[0]), data.most_missing, self._own.samples().features)
+        return replace(found, count=word[0], present=word[1 : n + 1], mean=word[n + 1 :])
+
     def _spread_sum(self, found: Found) -> Pooled:
         """The squares about the mean, each at least this agent's own."""
-        moments = self._own.moments()
+        moments = self._own.moments(found)
 
         def fault(word: Matrix) -> str | None:
             own = moments.squares_about(found.mean)
@@ -115,7 +142,7 @@ class Scaling:
         data = self._own.topology.problem.data
         is_constant = np.sqrt(variance) <= NO_SPREAD * np.abs(known(found.mean))
         if isinstance(data, FileData) and data.scale and is_constant.any():
-            name = name_of(int(np.argmax(is_constant)), self._own.moments().features)
+            name = name_of(int(np.argmax(is_constant)), self._own.samples().features)
             raise DataFileError(
                 f"{name} is the same in all samples of all peers, up to {NO_SPREAD:.0e} of its mean, and cannot "
                 "be scaled: leave it out of every file, subtract the same number from it in every file if it does "
@@ -207,6 +234,12 @@ def _size_fault(word: Matrix) -> str | None:
             f"files of all peers down, so that it is below {LARGEST:.0e}"
         )
     return None
+
+
+def _count_fault(count: float, own: int) -> str | None:
+    """Why there cannot be so many samples at all agents, where one has so many of its own; None if there can."""
+    least = range_fault("the number of samples", float(count), own, LARGEST_COUNT)
+    return least or (None if float(count).is_integer() else f"the number of samples is {count:g}, not a whole one")
 
 
 def _find_mean(found: Found, word: Matrix) -> Found:

@@ -22,7 +22,7 @@ from thanos_peer.preparation.start import Start
 from thanos_peer.preparation.verdict import Verdict
 from thanos_peer.preparation.weights import Weights
 from thanos_peer.rules import parameters_of, regularizer_of, restart_of, seed_of, share_of_regularizer, start_of
-from thanos_peer.samples import Moments
+from thanos_peer.samples import Incomplete, Moments
 from thanos_peer.topology import Topology
 from thanos_peer.topology.prediction import passes_of
 from thanos_peer.topology.sections import DestinyStart, LeadingStart
@@ -37,12 +37,17 @@ class Share:
     Args:
         topology: What all agree on.
         agent: Which agent.
-        data: What its samples amount to; or its objective, where nothing is to be done to it.
+        data: What its samples amount to, of which values may be missing; or its objective, where nothing is to be
+            done to it.
         g: Its regularizer; None for its share of the one in the topology.
     """
 
     def __init__(
-        self, topology: Topology, agent: AgentId, data: Moments | Objective, g: Regularizer | None = None
+        self,
+        topology: Topology,
+        agent: AgentId,
+        data: Moments | Incomplete | Objective,
+        g: Regularizer | None = None,
     ) -> None:
         self.own = Own(topology, agent, data)
         self._topology, self._shape = topology, self.own.shape
@@ -71,10 +76,20 @@ class Share:
         before += Weights(self.own).phases()
         if preparation is not None and besides is None:
             before.append(self._agreement_phase(preparation))
-        # What a method that mixes from the first round on sends tells more than its later sums.
-        if self._topology.masks_sums and (before or not self._method.mixes):
-            before.insert(0, Masking(agent=self.own.agent, graph=self._topology.graph))
-        return Plan((*before, self._main_phase(), *Verdict(self.own).phases()), len(before))
+        main = self._main_phase()
+        return self._with_masks(Plan((*before, main, *Verdict(self.own).phases()), len(before)))
+
+    def _with_masks(self, plan: Plan) -> Plan:
+        """The same, with the phase that agrees on masks right before the first one that sums, if they are wanted.
+
+        Not before one that mixes: a run that begins with the main phase can go on from any X in a later epoch.
+        """
+        topology, phases = self._topology, plan.phases
+        at = next((number for number, phase in enumerate(phases) if phase.name not in plan.mixing), None)
+        if at is None or not topology.masks_sums:
+            return plan
+        masking = Masking(agent=self.own.agent, graph=topology.graph, run=topology.digest)
+        return Plan((*phases[:at], masking, *phases[at:]), plan.main + (at <= plan.main))
 
     @property
     def finds_start_itself(self) -> bool:

@@ -23,6 +23,9 @@ from thanos_peer.preparation.own import NOTHING_LEFT, Own, known, weight_of
 from thanos_peer.rules import regularizer_of
 from thanos_peer.topology.sections import FileData
 
+# What the word of phase consensus has the norms of.
+POINTS = ("the norm of X", "the norm of the sparse X")
+
 
 class Verdict:
     """Phase `consensus`, where the method leaves each agent its own X, and phase `verdict`."""
@@ -61,9 +64,9 @@ class Verdict:
             return np.concatenate([mean, (Z if sparse is None else sparse).ravel()])
 
         def fault(word: Matrix) -> str | None:
-            return range_fault(
-                "the norm of X", float(norm(word[: n * p].reshape(n, p))), 0.0, BLOW_UP * np.sqrt(p)
-            )
+            norms, most = norm(word.reshape(-1, n, p)).tolist(), BLOW_UP * np.sqrt(p)
+            faults = (range_fault(name, each, 0.0, most) for name, each in zip(POINTS, norms, strict=False))
+            return next((each for each in faults if each), None)
 
         return Sum(
             lambda: known(found.X).ravel(),

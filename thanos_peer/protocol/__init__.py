@@ -1,1 +1,1 @@
-"""The rounds: who may say what when. No I/O, no clock, and no idea which algorithm runs."""
+"""The conversation between peers: which message may come when. No I/O, no clock, no algorithm."""

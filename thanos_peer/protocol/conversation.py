@@ -9,13 +9,13 @@ from thanos_peer.errors import LocalProtocolError, StateLostError
 from thanos_peer.protocol.handshake import Handshake, OwnAddress, Terms
 from thanos_peer.protocol.honest import TalkView
 from thanos_peer.protocol.leaving import Leaving
+from thanos_peer.protocol.messages import Bye, Message
 from thanos_peer.protocol.neighbor import Link, Neighbor
 from thanos_peer.protocol.outputs import Level, Log, Output, Pause, Save, Send
 from thanos_peer.protocol.saving import Saving
 from thanos_peer.protocol.stages import TRANSITIONS, Stage
 from thanos_peer.protocol.traffic import Traffic
 from thanos_peer.protocol.waiting import Patience, Waiting
-from thanos_peer.protocol.wire import Bye, Message
 
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent
@@ -35,7 +35,7 @@ class Loss:
 
     Attributes:
         error: What to end with, if no new epoch is wanted.
-        epoch: The one that the network is said to be in.
+        epoch: The one that the network is in, by what neighbors say.
         known_to: The neighbors that have named it.
         heard: When one of them last did.
     """
@@ -124,6 +124,8 @@ class Conversation:
         return TalkView(
             k=agent.k,
             epoch=self.listening_epoch,
+            own_epoch=agent.epoch,
+            words_ahead=self.neighbors[sender].epoch.words_ahead[0],
             diameter=self.handshake.terms.diameter,
             is_done=agent.is_done,
             may_be_behind=agent.may_be_behind or is_behind,

@@ -7,10 +7,10 @@ from thanos_peer.block import PAIR, AgentId, Block, Matrix
 from thanos_peer.errors import EndMismatchError, StateLostError
 from thanos_peer.protocol.conversation import Conversation, Loss
 from thanos_peer.protocol.ending import Ending
+from thanos_peer.protocol.messages import Hello
 from thanos_peer.protocol.neighbor import EpochRecord
 from thanos_peer.protocol.outputs import ResultWithdrawn, Save, Send
 from thanos_peer.protocol.stages import Stage
-from thanos_peer.protocol.wire import Hello
 
 # Seconds after which the word that the state of this peer is lost is forgotten, if it is not said again.
 LOSS_FORGOTTEN = 10.0
@@ -140,7 +140,7 @@ class Epochs:
         agent.restart_tracking(epoch, X, self._talk.handshake.birth_in(epoch))
         self._talk.handshake.began = epoch
         for neighbor in self._talk.neighbors.values():
-            neighbor.epoch = EpochRecord()
+            neighbor.epoch = EpochRecord(words_ahead=(0, self._talk.now))
         self._talk.leaving.begin_epoch()
         self._talk.waiting.begin_round(self._talk.now)
         if self._talk.saving is not None:

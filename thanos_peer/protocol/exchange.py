@@ -82,7 +82,7 @@ class Exchange:
 
     @property
     def oldest(self) -> int:
-        """The earliest round whose own block can still be said again."""
+        """The earliest round whose own block can still be sent again."""
         return self._oldest
 
     def said_before(self, k: int) -> tuple[Block, ...]:

@@ -1,4 +1,4 @@
-"""Who is who: what peers say of themselves in a Hello, what has to agree, and whether an id is used twice.
+"""The handshake: what peers say of themselves in a Hello, what has to agree, and whether an id is used twice.
 
 A neighbor is sent blocks only once its Hello has arrived and agrees with ours in topology digest, shape, precision
 and names of features. A peer says Hello to its own address too: if that does not come back, another process
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from thanos_peer.block import AgentId
 from thanos_peer.errors import RemoteProtocolError
+from thanos_peer.protocol.messages import LONGEST_BIRTH, NEVER, Hello
 from thanos_peer.protocol.neighbor import Link, Neighbor
-from thanos_peer.protocol.wire import LONGEST_BIRTH, NEVER, Hello
 
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent
@@ -33,13 +33,15 @@ class Terms:
     """What all peers of a run have to agree on, and how this one introduces itself.
 
     Attributes:
-        digest: Of the topology.
+        digest: Of the topology, and whether sums are masked.
         n: Rows of X.
         p: Columns.
         dtype: How X and D are sent.
         diameter: Of the graph.
         software: The version of this peer.
         life: When this process started, in milliseconds since 1970: it tells this life from an earlier one.
+        are_masked: Whether sums are masked.
+        digest_otherwise: The digest of a peer that differs in nothing but that.
     """
 
     digest: str
@@ -49,6 +51,8 @@ class Terms:
     diameter: int
     software: str
     life: int
+    are_masked: bool = False
+    digest_otherwise: str = ""
 
 
 def difference_of_digests(ours: str, theirs: str) -> str | None:
@@ -132,6 +136,10 @@ class Handshake:
         elif self._agent.births.get(neighbor) != hello.birth and not self._agent.has_used(neighbor):
             self._agent.births.pop(neighbor, None)
 
+    def is_of_birth(self, neighbor: AgentId, birth: str) -> bool:
+        """Whether this is the birth that a neighbor has answered with in this epoch."""
+        return self._agent.births.get(neighbor) == birth
+
     def hello_that_state_is_lost(self, neighbor: AgentId, hello: Hello) -> Hello:
         """Tell a neighbor of our epoch that it may not begin a second time, or not go on in from another state."""
         if hello.epoch == self._agent.epoch:
@@ -153,6 +161,9 @@ class Handshake:
 
     def _difference(self, hello: Hello) -> str | None:
         terms = self.terms
+        if terms.digest != hello.digest == terms.digest_otherwise:
+            here, there = ("on", "off") if terms.are_masked else ("off", "on")
+            return f"masks: {here} here, {there} there; have both topology files say the same of algorithm.masks"
         for name, mine, theirs in (
             ("shape (n, p)", (terms.n, terms.p), (hello.n, hello.p)),
             ("precision", terms.dtype, hello.dtype),

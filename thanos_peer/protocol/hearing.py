@@ -1,4 +1,4 @@
-"""What neighbors say: each message is noted, answered, or refused."""
+"""What neighbors say: each message is noted or refused; questions among them wait for `answers.py`."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,33 +9,30 @@ from thanos_peer.protocol.conversation import Conversation
 from thanos_peer.protocol.ending import Ending
 from thanos_peer.protocol.epochs import Epochs
 from thanos_peer.protocol.honest import BYE_RULES, HELLO_RULES, Rule, check
-from thanos_peer.protocol.neighbor import EpochRecord, Neighbor
+from thanos_peer.protocol.messages import SPENT, Bye, Hello, Message
+from thanos_peer.protocol.neighbor import Neighbor
 from thanos_peer.protocol.outputs import Send
-from thanos_peer.protocol.wire import (
-    SPENT,
-    VERSION,
-    Bye,
-    Hello,
-    Message,
-    Said,
-    VersionMismatchError,
-)
-
-# Seconds between two answers to the same question, or to an earlier one.
-ANSWERS_APART = 0.1
+from thanos_peer.protocol.wire import VERSION, Decoded, VersionMismatchError
 
 
 class Arrived(NamedTuple):
-    """A frame as it was decoded: who says what or what is wrong with it, its bytes, when, and by whose key."""
+    """A frame as it was decoded.
 
-    said: Said | RemoteProtocolError
+    Attributes:
+        decoded: Its sender and message, or what is wrong with it.
+        size: Its bytes.
+        at: When it came.
+        key_of: The peer whose key it was sent with; None without keys.
+    """
+
+    decoded: Decoded | RemoteProtocolError
     size: int
     at: float
     key_of: AgentId | None
 
 
 class Hearing:
-    """Hears messages, and answers questions.
+    """Hears messages.
 
     Attributes:
         rejected: How many messages were refused.
@@ -46,14 +43,14 @@ class Hearing:
         self.rejected = 0
 
     def hear(
-        self, said: Said | RemoteProtocolError, size: int, at: float, key_of: AgentId | None, epoch: int
+        self, decoded: Decoded | RemoteProtocolError, size: int, at: float, key_of: AgentId | None, epoch: int
     ) -> None:
         """One message; of a block, as nearly all messages are, soon passed to the agent."""
         if key_of is not None:
-            check_sender(said, key_of)
-        if isinstance(said, RemoteProtocolError):
-            raise said
-        sender, message = said
+            check_sender(decoded, key_of)
+        if isinstance(decoded, RemoteProtocolError):
+            raise decoded
+        sender, message = decoded
         if not isinstance(message, Hello) and epoch != self._talk.listening_epoch:
             # A new epoch has begun since the frame was decoded.
             return
@@ -72,7 +69,7 @@ class Hearing:
             if self._talk.loss is not None:
                 self._epochs.make_up_for_loss(self._talk.loss, message)
             elif (
-                self._talk.agent.births.get(sender) == message.birth
+                self._talk.handshake.is_of_birth(sender, message.birth)
                 and self._hear_block(sender, message)
                 and at > self._talk.waiting.since
             ):
@@ -141,7 +138,7 @@ class Hearing:
         if difference is not None:
             self._refuse(neighbor.id, difference)
             return
-        neighbor.named_epoch = hello.epoch
+        self._note_epoch(neighbor, hello.epoch)
         is_replaced = self._talk.handshake.is_replaced(neighbor.id, hello)
         if is_replaced and not self._calls_new_life_lost(hello):
             self._warn_of_replacement(neighbor.id)
@@ -161,6 +158,13 @@ class Hearing:
             known.first_round = hello.k if known.first_round is None else known.first_round
             if hello.is_asking:
                 neighbor.question = hello
+
+    def _note_epoch(self, neighbor: Neighbor, epoch: int) -> None:
+        """Note which epoch a neighbor names, and how often it was a later one: no faster than epochs may begin."""
+        neighbor.named_epoch, now = epoch, self._talk.now
+        count, since = neighbor.epoch.words_ahead
+        if epoch > self._talk.agent.epoch and now - since >= self._talk.options.epochs_apart:
+            neighbor.epoch.words_ahead = count + 1, now
 
     def _calls_new_life_lost(self, hello: Hello) -> bool:
         """Whether a neighbor says that the state of this peer is lost, which it has not gone on from yet.
@@ -187,7 +191,7 @@ class Hearing:
         elif self._talk.leaving.are_all_done or any(each.is_spent for each in self._talk.neighbors.values()):
             self._say_that_the_run_is_over(neighbor, hello)
         elif self._epochs.may_begin(hello.epoch):
-            # If this peer may begin it later only, it is told again.
+            # If this peer may begin it later only, the neighbor says so again.
             self._epochs.begin_epoch(hello.epoch, None, f"so says peer {neighbor.id}")
         return hello.epoch == self._talk.agent.epoch
 
@@ -224,7 +228,7 @@ class Hearing:
 
         Args:
             error: Why it was refused.
-            is_proven: Whether a key says who has sent it.
+            is_proven: Whether a key proves which peer has sent it.
         """
         neighbor = None if error.neighbor is None else self._talk.neighbors.get(error.neighbor)
         if isinstance(error, VersionMismatchError) and neighbor is not None and not neighbor.is_greeted:
@@ -240,7 +244,7 @@ class Hearing:
                 self._talk.pause(neighbor, seconds)
 
     def _refuse(self, sender: AgentId, difference: str) -> None:
-        """Tell the other side who we are, so that it refuses us too, and end."""
+        """Send a Hello, so that the neighbor refuses this peer too, and end."""
         self._talk.say_hello([sender])
         me, address = self._talk.agent.id, self._talk.own_address.link.address
         self._ending.fail(
@@ -250,62 +254,10 @@ class Hearing:
             )
         )
 
-    def reply_to_questions(self) -> None:
-        """Answer the latest question of each neighbor, now that all that arrived together is heard."""
-        for neighbor in self._talk.neighbors.values():
-            if (hello := neighbor.question) is not None:
-                neighbor.question = None
-                if self._is_due(neighbor.epoch, hello):
-                    self._reply(neighbor.id, hello)
 
-    def _is_due(self, known: EpochRecord, hello: Hello) -> bool:
-        """Whether a question is new, or was asked again after a while.
-
-        An answer costs more than a question: two blocks are looked up, encoded and sent. A sound neighbor asks for
-        a later round each time, as fast as it is answered, or asks again after ASK_FIRST seconds.
-        """
-        epoch, k, when = known.answered or (-1, -1, -ANSWERS_APART)
-        if self._talk.now - when < ANSWERS_APART and (hello.epoch, hello.k) <= (epoch, k):
-            return False
-        known.answered = hello.epoch, hello.k, self._talk.now
-        return True
-
-    def _reply(self, sender: AgentId, hello: Hello) -> None:
-        """Answer a Hello in the epoch that this peer is in by now."""
-        if hello.epoch < self._talk.agent.epoch:
-            self._talk.send([sender], self._talk.handshake.hello_that_state_is_lost(sender, hello))
-        elif hello.epoch > self._talk.agent.epoch:
-            # The Hello may be a duplicate's, so the peer at the address is asked to say it.
-            self._talk.say_hello([sender], is_asking=True)
-        else:
-            # This is rare, so the answer has all that the neighbor may lack: a Hello, blocks, and whether this
-            # peer is done.
-            self._answer(sender, hello)
-
-    def _answer(self, sender: AgentId, hello: Hello) -> None:
-        """Send again what a neighbor lacks: the block of its round, and the next one to save it a question."""
-        agent, handshake = self._talk.agent, self._talk.handshake
-        is_replaced = handshake.is_replaced(sender, hello)
-        if hello.k < agent.exchange.oldest and not is_replaced:
-            text = (
-                f"peer {sender} is back in round {hello.k} without its state; what it needs from before round "
-                f"{agent.exchange.oldest} is gone"
-            )
-            self._talk.log_seldom(f"lost {sender}", "warning", text)
-        if is_replaced:
-            self._talk.send([sender], handshake.hello_that_state_is_lost(sender, hello))
-        else:
-            self._talk.say_hello([sender], answered=hello.life)
-        can_help = hello.k >= agent.exchange.oldest and not is_replaced
-        for wanted in map(agent.exchange.said, (hello.k, hello.k + 1) if can_help else (agent.k,)):
-            if wanted is not None and not (agent.is_done and wanted.k == agent.k):
-                self._talk.send_block([sender], wanted)
-        self._talk.send_done([sender])
-
-
-def check_sender(said: Said | RemoteProtocolError, key_of: AgentId) -> None:
-    """Raise RemoteProtocolError if a message does not come from the peer whose name it bears."""
-    claimed = said.neighbor if isinstance(said, RemoteProtocolError) else said[0]
+def check_sender(decoded: Decoded | RemoteProtocolError, key_of: AgentId) -> None:
+    """Raise RemoteProtocolError if a message does not come from the peer that it names as its sender."""
+    claimed = decoded.neighbor if isinstance(decoded, RemoteProtocolError) else decoded[0]
     if claimed != key_of:
-        what = str(said) if claimed is None else f"speaks in the name of peer {claimed}"
+        what = str(decoded) if claimed is None else f"speaks in the name of peer {claimed}"
         raise RemoteProtocolError(neighbor=key_of, k=None, what=what)

@@ -2,7 +2,7 @@
 
 `wire` checks what a message must be by itself. Here it is compared with what the receiver knows: its own round,
 what it has said before, how often it was calm. A message that breaks a rule is refused, and counted. An honest
-neighbor breaks none, whatever others have told it. The tables below are those of docs/protocol.md, and tests make
+neighbor breaks none, whatever others have told it. The tables below have rows of docs/protocol.md, and tests make
 every violation from them. Which announcements of a last round are believed, `stop` says.
 """
 
@@ -12,10 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from thanos_peer.block import AgentId, Block, StopWord
 from thanos_peer.errors import RemoteProtocolError
-from thanos_peer.protocol.wire import DONE, NEVER, SPENT, Bye, Hello
+from thanos_peer.protocol.messages import DONE, NEVER, SPENT, Bye, Hello
 
 # Epochs: a peer believes one neighbor that names an epoch so far ahead, as it may have been away for any number of
-# them. So a liar needs 2^21 lies, two seconds apart, to use up all epochs that a message can name.
+# them; and so many more for each time that it says so. Two of these words are at least EPOCHS_APART seconds apart,
+# as are two epochs. So a liar needs 2^21 of them to use up all epochs that a message can name, and a peer that was
+# away meanwhile follows its only neighbor, even if that was told of one by each.
 EPOCHS_AHEAD = 2**32
 
 
@@ -44,7 +46,9 @@ class TalkView:
 
     Attributes:
         k: Its round.
-        epoch: Its epoch.
+        epoch: Its epoch, or the later one that it has lost its state of.
+        own_epoch: The epoch of its state.
+        words_ahead: How often the sender has named a later one than that, EPOCHS_APART seconds apart.
         diameter: Of the graph.
         is_done: Whether this was its last round.
         may_be_behind: Whether it has started again, or not begun: so its neighbors may be far ahead.
@@ -57,6 +61,8 @@ class TalkView:
 
     k: int
     epoch: int
+    own_epoch: int
+    words_ahead: int
     diameter: int
     is_done: bool
     may_be_behind: bool
@@ -68,8 +74,9 @@ class TalkView:
 
 
 class Rule(NamedTuple):
-    """What an honest neighbor can say in a field: in words, and as a check."""
+    """What an honest neighbor can say in a field, as docs/protocol.md names it: in words, and as a check."""
 
+    field: str
     words: str
     is_kept: Callable[[Any, Any], bool]
 
@@ -78,9 +85,9 @@ def check(
     rules: Mapping[str, Rule], view: BlockView | TalkView, sender: AgentId, message: Block | Hello | Bye
 ) -> None:
     """Raise RemoteProtocolError if a message breaks a rule, the first one in words."""
-    for field, rule in rules.items():
+    for name, rule in rules.items():
         if not rule.is_kept(view, message):
-            raise RemoteProtocolError(neighbor=sender, k=message.k, what=f"its {field} is not {rule.words}")
+            raise RemoteProtocolError(neighbor=sender, k=message.k, what=f"its {name} is not {rule.words}")
 
 
 # ---------------------------------------------------------------------- blocks
@@ -103,10 +110,13 @@ def _has_after(view: BlockView, block: Block) -> bool:
 
 BLOCK_RULES: Final[dict[str, Rule]] = {
     "streak": Rule(
+        "streak",
         "0 where the last round is known, or at most one more than this peer's a round ago",
         _has_streak,
     ),
-    "announced last round": Rule("nil where the last round is known, or at most diameter + 1 ahead", _has_after),
+    "announced last round": Rule(
+        "after", "nil where the last round is known, or at most diameter + 1 ahead", _has_after
+    ),
 }
 
 # ---------------------------------------------------------------------- hellos
@@ -118,19 +128,22 @@ def _is_near(view: TalkView, message: Hello | Bye) -> bool:
 
 def _names_epoch(view: TalkView, hello: Hello) -> bool:
     """However often one lies, there is always a next epoch."""
-    return hello.epoch <= max((view.epoch, *view.epochs)) + EPOCHS_AHEAD
+    return hello.epoch <= max((view.own_epoch, *view.epochs)) + EPOCHS_AHEAD * max(1, view.words_ahead)
 
 
 HELLO_RULES: Final[dict[str, Rule]] = {
     "epoch": Rule(
-        f"at most {EPOCHS_AHEAD} later than this peer's and those of its other neighbors",
+        "epoch",
+        f"at most {EPOCHS_AHEAD} later than any other that is known, for each time that it is said",
         _names_epoch,
     ),
     "round": Rule(
+        "round",
         "at most one ahead of this peer in its epoch",
         lambda view, hello: hello.epoch != view.epoch or _is_near(view, hello),
     ),
     "oldest": Rule(
+        "oldest",
         "at most its own round or 1, or in an answer 2^53",
         lambda _, hello: hello.oldest <= max(hello.k, 1) or (hello.answered > 0 and hello.oldest == NEVER),
     ),
@@ -157,9 +170,12 @@ def _has_radius(view: TalkView, bye: Bye) -> bool:
 
 
 BYE_RULES: Final[dict[str, Rule]] = {
-    "round": Rule("the last one of this peer, or for one that is not done yet a later one", _ends_with_us),
-    "radius": Rule("at most one more than what this peer has said", _has_radius),
+    "round": Rule(
+        "round", "the last one of this peer, or for one that is not done yet a later one", _ends_with_us
+    ),
+    "radius": Rule("radius", "at most one more than what this peer has said", _has_radius),
     "reason": Rule(
+        "reason",
         "one by which its blocks are gone, while this peer goes on with them",
         lambda view, bye: bye.reason != SPENT or view.is_done or not (view.has_gone_on and view.has_heard),
     ),

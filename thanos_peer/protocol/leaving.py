@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from thanos_peer.block import AgentId
+from thanos_peer.protocol.messages import DONE, DONE_BUT, Bye
 from thanos_peer.protocol.neighbor import Neighbor
 from thanos_peer.protocol.waiting import ASK_MOST, FORGOTTEN, NOTICE_FIRST
-from thanos_peer.protocol.wire import DONE, DONE_BUT, Bye
 
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent
@@ -28,7 +28,7 @@ GONE = 20.0
 
 
 class Leaving:
-    """What a peer knows of who is done. It decides and describes; the session acts.
+    """What a peer knows of peers that are done. It decides and describes; the session acts.
 
     Args:
         agent: Who wants to leave.

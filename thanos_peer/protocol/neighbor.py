@@ -1,13 +1,14 @@
 """What a peer knows of one neighbor: one record, in one place."""
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 
 from thanos_peer.block import AgentId
 from thanos_peer.errors import RunOverError
 from thanos_peer.protocol.conduct import Conduct
+from thanos_peer.protocol.messages import Bye, Hello
 from thanos_peer.protocol.traffic import EdgeCounters
-from thanos_peer.protocol.wire import Bye, Hello
 
 
 class LinkEvent(Enum):
@@ -87,6 +88,7 @@ class EpochRecord:
         last_round: The last round, by its word, if it is done.
         mismatch: In which round of ours it has sent blocks of another phase, and since when; None if it has not.
         helper: Which life of it has answered that it can help this peer to where the network is; -1 if none has.
+        words_ahead: How often it has named a later epoch, counted once in a while, and when it was counted last.
     """
 
     round: int | None = None
@@ -98,6 +100,7 @@ class EpochRecord:
     last_round: int | None = None
     mismatch: tuple[int, float] | None = None
     helper: int = -1
+    words_ahead: tuple[int, float] = 0, -math.inf
 
     def ends_otherwise(self, k: int, before: float) -> bool:
         """Whether it is done with round k, or in another phase there and has been since before some time."""

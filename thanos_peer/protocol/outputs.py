@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from thanos_peer.block import AgentId
-from thanos_peer.protocol.wire import Message
+from thanos_peer.protocol.messages import Message
 
 if TYPE_CHECKING:
     from thanos_peer.agent import Memory

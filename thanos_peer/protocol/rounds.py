@@ -95,11 +95,11 @@ class Rounds:
             talk.save()
 
     def tick(self) -> None:
-        """Save, ask, log or give up: whatever is due."""
+        """Save, ask, log or give up, as is due."""
         self.save_if_due()
         if self._talk.agent.exchange.missing():
             self._epochs.ends_otherwise()
-            # Where it has not ended, and may not begin an epoch yet, it waits aloud.
+            # Where it has not ended, and may not begin an epoch yet, it waits, and logs that it does.
             if self._talk.stage is Stage.RUNNING:
                 self.wait()
         self.advance()
@@ -111,7 +111,7 @@ class Rounds:
             self._epochs.doubt_loss()
 
     def wait(self) -> None:
-        """Ask the neighbors that are missing, log it, or give up: whatever is due."""
+        """Ask the neighbors that are missing, log it, or give up, as is due."""
         waiting, give_up, now = self._talk.waiting, self._talk.options.patience.give_up, self._talk.now
         waiting.note_tick(now)
         if waiting.is_time_to_ask(now):

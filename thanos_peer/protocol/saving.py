@@ -5,8 +5,8 @@ have sent since the fallback that this peer's blocks name: it can start again fr
 once more. What they keep is bounded in bytes: a peer that gets so far ahead of its disk pauses until it has caught
 up.
 
-What a neighbor says does not make it write more: `storage/said.py` writes each block once, however long a neighbor
-has it kept.
+What a neighbor says does not make it write more: `storage/block_files.py` writes each block once, however long a
+neighbor has it kept.
 """
 
 from collections import deque

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 
 from thanos_peer.block import AgentId
 from thanos_peer.errors import LocalProtocolError, RemoteProtocolError, ThanosPeerError
+from thanos_peer.protocol.answers import Answers
 from thanos_peer.protocol.conversation import Conversation, Options
 from thanos_peer.protocol.ending import Ending
 from thanos_peer.protocol.epochs import Epochs
 from thanos_peer.protocol.handshake import Terms
 from thanos_peer.protocol.hearing import Arrived, Hearing
+from thanos_peer.protocol.messages import Bye
 from thanos_peer.protocol.neighbor import LinkEvent
 from thanos_peer.protocol.outputs import Output, Send
 from thanos_peer.protocol.rounds import Rounds
 from thanos_peer.protocol.stages import Stage
-from thanos_peer.protocol.wire import Bye
 
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent, Memory
@@ -39,7 +40,7 @@ class Session:
         now: The time.
 
     Attributes:
-        talk: What is known and said, to be read.
+        talk: What is known and sent, to be read.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Session:
         self._epochs = Epochs(self.talk, self._ending)
         self._rounds = Rounds(self.talk, self._epochs, self._ending)
         self._hearing = Hearing(self.talk, self._epochs, self._ending)
+        self._answers = Answers(self.talk)
         self._due = {
             Stage.RUNNING: self._rounds.tick,
             Stage.LOST: self._rounds.wait_without_state,
@@ -72,17 +74,17 @@ class Session:
         return self.talk.taken()
 
     def receive(self, arrived: Iterable[Arrived], epoch: int, now: float) -> list[Output]:
-        """Hear frames, decoded in the words of some epoch; step if they complete the round."""
+        """Hear frames, decoded by the codec of some epoch; step if they complete the round."""
         self.talk.now = now
-        for said, size, at, key_of in arrived:
+        for decoded, size, at, key_of in arrived:
             if self.talk.stage is Stage.ENDED:
                 return self.talk.taken()
             try:
-                self._hearing.hear(said, size, at, key_of, epoch)
+                self._hearing.hear(decoded, size, at, key_of, epoch)
             except RemoteProtocolError as error:
                 self._hearing.reject(error, is_proven=key_of is not None)
         if self.talk.stage is not Stage.ENDED:
-            self._hearing.reply_to_questions()
+            self._answers.give()
             self._rounds.advance()
         return self.talk.taken()
 
@@ -97,7 +99,7 @@ class Session:
         self.talk.now = now
         if self.talk.stage is Stage.ENDED:
             return []
-        # The notice comes first, as what follows may end the session, and nothing is said after that.
+        # The notice comes first, as what follows may end the session, which logs nothing after that.
         if self.talk.saving is not None and (notice := self.talk.saving.notice(now)):
             self.talk.log("warning", notice)
         self._ending.check_address()

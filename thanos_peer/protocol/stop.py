@@ -34,7 +34,7 @@ def next_word(
     Args:
         words: Its own word and its neighbors' of round k - 1.
         is_calm: Whether its residual is at most the tolerance.
-        k: The round in which this is said.
+        k: The round in which this is sent.
         diameter: Of the graph.
         was_calm: Whether it was in an earlier round. Agents that only hear true words need not give it.
     """
@@ -83,7 +83,7 @@ class StopAgreement:
         Args:
             words: Those of round k - 1, its own and its neighbors', in order of agent.
             is_calm: Whether its residual is at most the tolerance.
-            k: The round in which this is said.
+            k: The round in which this is sent.
             began: The round that this phase began with.
         """
         if any(word.after is not None for word in words):

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from thanos_peer.block import AgentId
+from thanos_peer.protocol.messages import LONGEST_TEXT
 from thanos_peer.protocol.neighbor import Neighbor
-from thanos_peer.protocol.wire import LONGEST_TEXT
 
 if TYPE_CHECKING:
     from thanos_peer.agent import Agent
@@ -26,7 +26,7 @@ class Patience:
     """How long to wait.
 
     Attributes:
-        give_up: Seconds without a missing neighbor's block after which to end; None waits for ever.
+        give_up: Seconds without a missing neighbor's block after which to end; None waits without end.
         leave_after: Seconds to stay, when done, for peers that are not; None stays until they are.
     """
 
@@ -38,7 +38,7 @@ class Waiting:
     """What a peer knows of its neighbors' silence. It decides and describes; the session acts.
 
     Args:
-        agent: Who waits.
+        agent: The agent that waits.
         neighbors: What is known of them.
         address: Where its neighbors reach it.
         now: The time.

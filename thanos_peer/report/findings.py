@@ -117,7 +117,7 @@ def instance_of(run: Run) -> Instance | str:
 
 
 def waits_of(run: Run) -> Matrix:
-    """Seconds that peer i has waited for peer j, (d, d); NaN where there is no edge or no word of it."""
+    """Seconds that peer i has waited for peer j, (d, d); NaN where there is no edge or no figure."""
     waits = np.full((run.topology.d, run.topology.d), np.nan)
     for i, facts in run.facts.items():
         for j, edge in facts.edges.items():

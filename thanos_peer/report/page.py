@@ -31,7 +31,7 @@ class PageSection:
 
 
 def sections_of(run: Run) -> list[PageSection]:
-    """All that is said about a run, in order."""
+    """The sections about a run, in order."""
     return [
         _numbers(run),
         _convergence(run),

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from thanos_peer.block import AgentId, Matrix
+from thanos_peer.durable import NotRegularError, read_regular
 from thanos_peer.errors import ConfigError, DataFileError
 from thanos_peer.json_files import DamagedJSONError, read_json
 from thanos_peer.loadings import load_result
@@ -160,7 +161,10 @@ def _read_json(path: Path, kind: type[T]) -> T | None:
 def _read_history(path: Path) -> dict[str, Matrix]:
     if not path.exists():
         return {}
-    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        text = read_regular(path).decode(errors="replace")
+    except NotRegularError as error:
+        raise _damaged(path, str(error)) from error
     # A run that is killed while it writes leaves half a line.
     whole = text[: text.rfind("\n") + 1]
     try:

@@ -8,7 +8,7 @@ from thanos_peer.block import Matrix
 from thanos_peer.preparation import PathRow, outline
 from thanos_peer.report.html import Html, element, join
 from thanos_peer.report.reading import Run
-from thanos_peer.storage.summary import Summary
+from thanos_peer.storage.summary import Summary, words_on_manifold
 from thanos_peer.topology import Topology
 
 # Components that have columns of their own in the table of a path.
@@ -93,7 +93,11 @@ def _first_peers_rows(run: Run) -> list[TableRow]:
 def _measure_rows(objective: float, feasibility: float, consensus: float) -> list[TableRow]:
     return [
         TableRow("Objective", f"{objective:.9g}", objective),
-        TableRow("Feasibility", f"{feasibility:.2e}, mean of ||X_i'X_i - I||", feasibility),
+        TableRow(
+            "Feasibility",
+            f"{feasibility:.2e}, mean of ||X_i'X_i - I||{words_on_manifold(feasibility)}",
+            feasibility,
+        ),
         TableRow("Consensus", f"{consensus:.2e}, largest ||X_i - mean||", consensus),
     ]
 

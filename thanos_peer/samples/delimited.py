@@ -18,8 +18,8 @@ import numpy as np
 
 from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
-from thanos_peer.samples.names import check_names
-from thanos_peer.samples.table import Table, check_columns, rows_per_chunk
+from thanos_peer.samples.columns import Picked, Wanted
+from thanos_peer.samples.table import Table, check_columns, even_chunks, rows_per_chunk
 
 # Delimiters, in the order in which they are tried: a comma may also be inside a name.
 DELIMITERS = "\t;|,"
@@ -28,16 +28,29 @@ LONGEST_FIRST_LINE = 64 * 2**20  # characters: names
 LONGEST_LINE, LONGEST_PER_FIELD = 4096, 64
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+# A field is a text of its own where fields may be quoted or missing: so many at once, about.
+FIELDS_AT_ONCE = 2**16
+UNIT_SEPARATOR = "\x1f"
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """How the lines of a file are to be read."""
+    """How the lines of a file are to be read.
+
+    Attributes:
+        delimiter: Between two fields.
+        columns: How many fields a line has.
+        names: What the columns are called, where the file says so.
+        picked: Those that are read.
+        allows_missing: Whether a field may be missing.
+    """
 
     delimiter: str
     columns: int
-    features: tuple[str, ...] | None
+    names: tuple[str, ...] | None
+    picked: Picked
+    allows_missing: bool
 
     @property
     def longest_line(self) -> int:
@@ -45,21 +58,23 @@ class _Layout:
 
     def place(self, line: int, column: int) -> str:
         """In words, counted from 1."""
-        name = "" if self.features is None else f" {self.features[column]!a}"
+        name = "" if self.names is None else f" {self.names[column]!a}"
         return f"line {line}, column {column + 1}{name}"
 
 
 @contextlib.contextmanager
-def open_delimited(path: Path, n: int | None) -> Iterator[Table]:
+def open_delimited(path: Path, wanted: Wanted) -> Iterator[Table]:
     """The table in a text file; names from its first line if that is not all numbers."""
     with path.open(encoding="utf-8-sig", errors="strict", newline=None) as file:
         with _readable_text():
             first, second = (_read_line(file, number) for number in (1, 2))
-        layout = _layout_of(first, second)
-        check_columns(layout.columns, n)
-        header_lines = 0 if layout.features is None else 1
+        layout = _layout_of(first, second, wanted)
+        picked, header_lines = layout.picked, 0 if layout.names is None else 1
         lines = chain((first, second)[header_lines:], iter(partial(file.readline, layout.longest_line + 1), ""))
-        yield Table(layout.columns, layout.features, _chunks(lines, layout, 1 + header_lines))
+        chunks = _chunks(lines, layout, 1 + header_lines)
+        if picked.places is not None:
+            chunks = even_chunks(chunks, picked.count)
+        yield Table(picked.count, picked.features, chunks)
 
 
 @contextlib.contextmanager
@@ -113,7 +128,7 @@ def _blank(line: int) -> DataFileError:
     return DataFileError(f"has a blank line {line}; a row per sample, and none left empty")
 
 
-def _layout_of(first: str, second: str) -> _Layout:
+def _layout_of(first: str, second: str, wanted: Wanted) -> _Layout:
     if not first.strip():
         raise _blank(1) if second.strip() else DataFileError("is empty; must hold a row per sample")
     delimiter = _delimiter_of(first, second)
@@ -130,7 +145,10 @@ def _layout_of(first: str, second: str) -> _Layout:
             f"has the numbers {fields[0]} to {fields[-1]} in line 1: the columns counted, or a row? Remove the "
             "line if it counts them; put a line with names before it if it is a row"
         )
-    return _Layout(delimiter, len(fields), check_names(fields) if is_header else None)
+    if wanted.columns.are_all:
+        check_columns(len(fields), wanted.n)
+    names = tuple(fields) if is_header else None
+    return _Layout(delimiter, len(fields), names, wanted.picked(names, len(fields)), wanted.allows_missing)
 
 
 def _may_count(fields: list[str]) -> bool:
@@ -162,11 +180,61 @@ def _split(line: str, number: int, delimiter: str) -> list[str]:
 
 
 def _parse(lines: list[str], first_line: int, layout: _Layout) -> Matrix:
+    """The numbers in some lines: quickly, where that is certain to be right; else field by field."""
     with contextlib.suppress(ValueError):
-        samples: Matrix = np.loadtxt(lines, delimiter=layout.delimiter, quotechar='"', comments=None, ndmin=2)
-        if samples.shape == (len(lines), layout.columns) and np.isfinite(samples).all():
+        samples = _loaded(lines, layout)
+        if samples.shape == (len(lines), layout.picked.count) and np.isfinite(samples).all():
             return samples
+    if layout.picked.places is not None or layout.allows_missing:
+        step = max(1, FIELDS_AT_ONCE // layout.columns)
+        with contextlib.suppress(ValueError, csv.Error):
+            parts = (lines[start : start + step] for start in range(0, len(lines), step))
+            return np.concatenate([_with_gaps(part, layout) for part in parts])
     return np.array([_numbers(line, number, layout) for number, line in enumerate(lines, start=first_line)])
+
+
+def _loaded(lines: list[str], layout: _Layout) -> Matrix:
+    """What numpy makes of lines.
+
+    Raises:
+        ValueError: They are not all as they should be.
+    """
+    places = layout.picked.places
+    if places is not None:
+        # numpy does not count the fields of a line when it reads some of them only.
+        between = layout.columns - 1
+        if any(line.count(layout.delimiter) != between or '"' in line for line in lines):
+            raise ValueError("ragged, or quoted")
+    samples: Matrix = np.loadtxt(
+        lines, delimiter=layout.delimiter, quotechar='"', comments=None, usecols=places, ndmin=2
+    )
+    return samples
+
+
+def _with_gaps(lines: list[str], layout: _Layout) -> Matrix:
+    """The same where fields may be quoted, or missing.
+
+    Raises:
+        ValueError, csv.Error: They are not all as they should be.
+    """
+    rows = list(csv.reader(lines, delimiter=layout.delimiter, strict=True, skipinitialspace=True))
+    if len(rows) != len(lines) or any(len(row) != layout.columns for row in rows):
+        raise ValueError("ragged")
+    places, gaps = layout.picked.places or range(layout.columns), 0
+    texts = []
+    for row in rows:
+        fields = [row[place].strip() for place in places]
+        if layout.allows_missing:
+            is_missing = [field.lower() in MISSING for field in fields]
+            gaps += sum(is_missing)
+            fields = ["nan" if gap else field for field, gap in zip(fields, is_missing, strict=True)]
+        texts.append(UNIT_SEPARATOR.join(fields))
+    samples: Matrix = np.loadtxt(texts, delimiter=UNIT_SEPARATOR, comments=None, ndmin=2)
+    # Other words for NaN are no numbers.
+    if samples.shape != (len(lines), len(places)) or np.count_nonzero(~np.isfinite(samples)) != gaps:
+        raise ValueError("not all numbers")
+    samples[np.isnan(samples)] = np.nan
+    return samples
 
 
 def _numbers(line: str, number: int, layout: _Layout) -> list[float]:
@@ -176,12 +244,18 @@ def _numbers(line: str, number: int, layout: _Layout) -> list[float]:
     fields = _split(line, number, layout.delimiter)
     if len(fields) != layout.columns:
         raise DataFileError(f"has {len(fields)} fields in line {number}; must have {layout.columns}, as in line 1")
-    return [_number(field, layout.place(number, column)) for column, field in enumerate(fields)]
+    places = layout.picked.places or range(layout.columns)
+    return [
+        _number(fields[column], layout.place(number, column), allows_missing=layout.allows_missing)
+        for column in places
+    ]
 
 
-def _number(field: str, place: str) -> float:
+def _number(field: str, place: str, *, allows_missing: bool) -> float:
     shown = ascii(field) if len(field) <= 40 else f"{field[:37]!a}..."
     if field.lower() in MISSING:
+        if allows_missing:
+            return float("nan")
         raise DataFileError(f"has a missing value ({shown}) in {place}; fill it in or leave the row out")
     if NUMBER.fullmatch(field) is None:
         hint = "; write decimals with a point" if NUMBER.fullmatch(field.replace(",", ".")) else ""

@@ -12,12 +12,13 @@ import numpy as np
 
 from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
+from thanos_peer.samples.columns import Columns, Wanted
 from thanos_peer.samples.delimited import open_delimited
 from thanos_peer.samples.npy import open_npy, open_npz
 from thanos_peer.samples.parquet import open_parquet
 from thanos_peer.samples.table import Table
 
-Opener: TypeAlias = Callable[[Path, int | None], contextlib.AbstractContextManager[Table]]
+Opener: TypeAlias = Callable[[Path, Wanted], contextlib.AbstractContextManager[Table]]
 FORMATS: dict[str, Opener] = {
     ".npy": open_npy,
     ".npz": open_npz,
@@ -30,15 +31,25 @@ FORMATS: dict[str, Opener] = {
 
 # Bytes of a small table, at most: of all besides its numbers, and of each number.
 LARGEST_HEAD, LONGEST_NUMBER = 2**20, 64
+ALL = Columns()
 
 
 @contextlib.contextmanager
-def open_table(path: Path, *, n: int | None = None, largest: int | None = None) -> Iterator[Table]:
+def open_table(
+    path: Path,
+    *,
+    n: int | None = None,
+    columns: Columns = ALL,
+    allows_missing: bool = False,
+    largest: int | None = None,
+) -> Iterator[Table]:
     """An open data file.
 
     Args:
         path: The file.
         n: How many features it must have; None for any number.
+        columns: Which of its columns are features; the others may hold anything.
+        allows_missing: Whether a value may be missing: it is NaN then.
         largest: How many bytes it may have; None for any number.
 
     Raises:
@@ -54,20 +65,29 @@ def open_table(path: Path, *, n: int | None = None, largest: int | None = None) 
                 raise DataFileError("cannot be read: it is no regular file")
             if largest is not None and there.st_size > largest:
                 raise DataFileError(f"has {there.st_size:,} bytes; what it is to hold needs at most {largest:,}")
-            table = stack.enter_context(opener(path, n))
+            table = stack.enter_context(opener(path, Wanted(n, columns, allows_missing)))
         yield replace(table, chunks=_guarded(table))
 
 
-def read_rows(path: Path, *, n: int | None = None, m: int | None = None) -> Matrix:
+def read_rows(
+    path: Path,
+    *,
+    n: int | None = None,
+    m: int | None = None,
+    columns: Columns = ALL,
+    allows_missing: bool = False,
+) -> Matrix:
     """All samples of a data file at once, (m, n).
 
     Args:
         path: The file.
         n: How many features it must have; None for any number.
         m: How many rows it must have; None for any number. No more than that are read.
+        columns: Which of its columns are features.
+        allows_missing: Whether a value may be missing: it is NaN then.
     """
     largest = None if n is None or m is None else LARGEST_HEAD + LONGEST_NUMBER * m * n
-    with open_table(path, n=n, largest=largest) as table:
+    with open_table(path, n=n, columns=columns, allows_missing=allows_missing, largest=largest) as table:
         if table.count is None:
             return np.concatenate(list(_at_most(table.chunks, m)))
         if m not in (None, table.count):

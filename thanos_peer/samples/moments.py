@@ -3,17 +3,14 @@
 import hashlib
 import math
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
-from thanos_peer.samples.files import open_table
 from thanos_peer.samples.names import name_of
-from thanos_peer.samples.table import check_shape, finite_samples, rows_per_chunk
 
 
 class Spread(NamedTuple):
@@ -55,6 +52,17 @@ class Moments:
         """How many features there are, n."""
         return len(self.mean)
 
+    @property
+    def present(self) -> Matrix:
+        """How many values of each feature there are, (n,): none is missing."""
+        return np.full(self.columns, float(self.count))
+
+    @property
+    def sums(self) -> Matrix:
+        """The sum of each feature, (n,)."""
+        total: Matrix = self.count * self.mean
+        return total
+
     def about(self, center: Matrix | None = None, scale: Matrix | None = None) -> Spread:
         """The samples moved by a center, (n,), and divided by a scale, (n,).
 
@@ -94,26 +102,6 @@ class Moments:
         return tuple(np.flatnonzero(self.is_constant).tolist())
 
 
-def read_moments(path: Path, *, n: int | None = None, keeps_rows: bool = False) -> Moments:
-    """Read a data file of any format, chunk by chunk.
-
-    The same samples give the same bits, whatever the format.
-
-    Args:
-        path: The file.
-        n: How many features it must have; None for any number.
-        keeps_rows: Whether to keep all samples, however many.
-
-    Raises:
-        DataFileError: It cannot be read or used; the message says what is wrong, not whose file it is.
-    """
-    with open_table(path, n=n) as table:
-        gathered = Gathered(table.columns, keeps_rows=keeps_rows)
-        for chunk in table.chunks:
-            gathered.add(chunk)
-    return gathered.moments(table.features)
-
-
 class Gathered:
     """Moments in the making: chunks are kept as long as they are smaller than the Gram matrix, then merged.
 
@@ -130,7 +118,12 @@ class Gathered:
         self._mean = np.zeros(columns)
         self._first: Matrix | None = None
         self._is_constant = np.ones(columns, dtype=np.bool_)
-        self._digest = _digest_of(columns)
+        self._digest = digest_of(columns)
+
+    @property
+    def count(self) -> int:
+        """How many samples it has taken in."""
+        return self._count + self._kept_count
 
     def add(self, chunk: Matrix) -> None:
         """Take in some samples, (rows, n)."""
@@ -140,7 +133,7 @@ class Gathered:
         self._is_constant &= (chunk == self._first).all(axis=0)
         self._kept.append(chunk)
         self._kept_count += len(chunk)
-        if self._count + self._kept_count > self._most_kept:
+        if self.count > self._most_kept:
             for kept in self._kept:
                 self._merge(kept)
             self._kept, self._kept_count = [], 0
@@ -170,58 +163,30 @@ class Gathered:
             if self._gram is None:
                 rows = np.concatenate(self._kept)
                 mean = rows.mean(axis=0)
-                _check_size(np.square(rows).sum(axis=0), features)
+                check_size(np.square(rows).sum(axis=0), features)
             else:
-                _check_size(np.diagonal(self._gram) + self._count * np.square(mean), features)
+                check_size(np.diagonal(self._gram) + self._count * np.square(mean), features)
         mean[self._is_constant] = self._first[self._is_constant]  # not off by a rounding error
         if self._gram is not None:
             self._gram[self._is_constant, :] = 0.0
             self._gram[:, self._is_constant] = 0.0
-        count = self._count + self._kept_count
-        return Moments(count, mean, self._gram, rows, features, self._is_constant, self._digest.hexdigest())
+        return Moments(self.count, mean, self._gram, rows, features, self._is_constant, self._digest.hexdigest())
 
 
 def samples_digest(rows: Matrix) -> str:
     """The digest that `Moments` has of these samples."""
-    digest = _digest_of(rows.shape[1])
+    digest = digest_of(rows.shape[1])
     digest.update(np.ascontiguousarray(rows, dtype="<f8").data)
     return digest.hexdigest()
 
 
-def _digest_of(columns: int) -> "hashlib._Hash":
+def digest_of(columns: int) -> "hashlib._Hash":
+    """The digest of no samples yet, with so many columns."""
     return hashlib.sha256(columns.to_bytes(8, "little"))
 
 
-def _check_size(sums: Matrix, features: tuple[str, ...] | None) -> None:
+def check_size(sums: Matrix, features: tuple[str, ...] | None) -> None:
+    """Refuse samples whose sums of squares, (n,), are not finite."""
     if not np.isfinite(sums).all():
         name = name_of(int(np.flatnonzero(~np.isfinite(sums))[0]), features)
         raise DataFileError(f"has numbers in {name} whose squares overflow; scale them down")
-
-
-def moments_of_rows(
-    rows: NDArray[Any],
-    features: tuple[str, ...] | None = None,
-    *,
-    n: int | None = None,
-    keeps_rows: bool = False,
-) -> Moments:
-    """What samples in memory amount to, with the bits of the same samples in a file; they are copied.
-
-    Args:
-        rows: The samples, (m, n).
-        features: What the columns are called.
-        n: How many there must be; None for any number.
-        keeps_rows: Whether to keep all samples, however many.
-
-    Raises:
-        DataFileError: They are no table of finite numbers, or have another number of columns than n.
-    """
-    check_shape(rows.shape, n)
-    if rows.dtype.kind not in "biuf":
-        raise DataFileError(f"has entries of type {rows.dtype}; must be real numbers")
-    count, columns = rows.shape
-    gathered = Gathered(columns, keeps_rows=keeps_rows)
-    for start in range(0, count, rows_per_chunk(columns)):
-        part = rows[start : start + rows_per_chunk(columns)]
-        gathered.add(finite_samples(part, first=start, features=features))
-    return gathered.moments(features)

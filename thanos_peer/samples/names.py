@@ -3,21 +3,27 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 from thanos_peer.errors import DataFileError
 from thanos_peer.protocol.handshake import HALF
 
 LONGEST_NAME = 200
+MOST_LISTED = 5  # names in one message
 
 
-def check_names(names: Sequence[str]) -> tuple[str, ...]:
+def check_names(names: Sequence[str], places: Sequence[int] | None = None) -> tuple[str, ...]:
     """Names as they are, if each is printable, not too long, and there once.
+
+    Args:
+        names: Of columns.
+        places: Where these stand in their file, from 0; None for one after the other.
 
     Raises:
         DataFileError: One is not.
     """
     first_at: dict[str, int] = {}
-    for place, name in enumerate(names, start=1):
+    for place, name in zip(count(1) if places is None else (place + 1 for place in places), names, strict=False):
         if not name:
             raise DataFileError(
                 f"has no name for column {place}; name it, or leave it out if it only numbers the rows"
@@ -81,13 +87,30 @@ def check_same_features(
     if features is None or expected is None or tuple(features) == tuple(expected):
         return
     if len(features) != len(expected):
-        raise DataFileError(f"has {len(features)} columns; must have {len(expected)}, as in {as_in}")
+        raise DataFileError(
+            f"has {len(features)} columns; must have {len(expected)}, as in {as_in}: "
+            f"{_difference(features, expected)}"
+        )
     place = next(place for place, pair in enumerate(zip(features, expected, strict=True)) if pair[0] != pair[1])
     what = "the same features in another order" if set(features) == set(expected) else "other features"
     raise DataFileError(
         f"has {what}: column {place + 1} is {_short(features[place])}; must be {_short(expected[place])}, "
         f"as in {as_in}"
     )
+
+
+def _difference(features: Sequence[str], expected: Sequence[str]) -> str:
+    """Which names are there and should not be, and which the other way round."""
+    extra = [name for name in features if name not in set(expected)]
+    missing = [name for name in expected if name not in set(features)]
+    said = [f"it {word} {listed(names)}" for word, names in (("has besides", extra), ("lacks", missing)) if names]
+    return ", and ".join(said)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some names in a message; of many only the first."""
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(map(_short, names[:MOST_LISTED])) + more
 
 
 def _short(name: str) -> str:

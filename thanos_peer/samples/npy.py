@@ -5,6 +5,7 @@ Never with pickle. What a header claims is checked before memory is taken for it
 
 import contextlib
 import io
+import os
 import tokenize
 import zipfile
 import zlib
@@ -17,9 +18,11 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from thanos_peer.block import Matrix
+from thanos_peer.durable import open_regular
 from thanos_peer.errors import DataFileError
-from thanos_peer.samples.names import LONGEST_NAME, check_names
-from thanos_peer.samples.table import Table, check_shape, finite_samples, rows_per_chunk
+from thanos_peer.samples.columns import Picked, Wanted
+from thanos_peer.samples.names import LONGEST_NAME
+from thanos_peer.samples.table import Table, check_shape, checked_samples, even_chunks, rows_per_chunk
 
 LONGEST_HEADER = 10_000
 # Chunks that are read together where the columns lie one after another in a file.
@@ -51,35 +54,40 @@ class Header(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_npy(path: Path, n: int | None) -> Iterator[Table]:
+def open_npy(path: Path, wanted: Wanted) -> Iterator[Table]:
     """The table in a .npy file. It is read, not mapped: mapped pages would count as this process's memory."""
     with path.open("rb", buffering=0) as file:
         with _plain(".npy"):
             header = read_header(file)
-            _check_header(header, n)
+            _check_header(header, wanted)
         offset = file.tell()
         if path.stat().st_size < offset + header.size:
             raise DataFileError("is not a plain numeric .npy file: it ends early")
         parts = _parts_by_columns(file, header, offset) if header.is_by_columns else _parts_by_rows(file, header)
-        yield Table(header.shape[1], None, _samples(parts, None), header.shape[0])
+        picked = wanted.picked(None, header.shape[1])
+        samples = _samples(parts, picked, allows_missing=wanted.allows_missing)
+        yield Table(picked.count, None, samples, header.shape[0])
 
 
 @contextlib.contextmanager
-def open_npz(path: Path, n: int | None) -> Iterator[Table]:
+def open_npz(path: Path, wanted: Wanted) -> Iterator[Table]:
     """The one table in a .npz file, or the one named X or data; names from `features` or `feature_names`."""
     with contextlib.ExitStack() as stack:
         with _plain(".npz"):
             archive = stack.enter_context(zipfile.ZipFile(path))
             file, header = _open_member(stack, archive, _samples_member(archive))
-            _check_header(header, n)
+            _check_header(header, wanted)
         if header.size > LARGEST_UNPACKED:
             raise DataFileError(
                 f"claims a table of {header.size:,} bytes; at most {LARGEST_UNPACKED:,} are unpacked"
             )
         with _plain(".npz"):
-            features = _features_of(archive, header.shape[1])
+            picked = wanted.picked(_features_of(archive, header.shape[1]), header.shape[1])
         parts = _unpacked_whole(file, header) if header.is_by_columns else _parts_by_rows(file, header)
-        yield Table(header.shape[1], features, _samples(parts, features, kind=".npz"), header.shape[0])
+        samples = _samples(parts, picked, kind=".npz", allows_missing=wanted.allows_missing)
+        if picked.places is not None:
+            samples = even_chunks(samples, picked.count)
+        yield Table(picked.count, picked.features, samples, header.shape[0])
 
 
 def read_header(file: IO[bytes]) -> Header:
@@ -103,17 +111,17 @@ def read_header(file: IO[bytes]) -> Header:
         raise ValueError("its header makes no sense") from error
 
 
-def _check_header(header: Header, n: int | None) -> None:
+def _check_header(header: Header, wanted: Wanted) -> None:
     if header.dtype.hasobject:
         raise ValueError("it holds Python objects")
     if header.dtype.kind not in "fiu":
         raise DataFileError("must hold one table of real numbers")
-    check_shape(header.shape, n)
+    check_shape(header.shape, wanted.n if wanted.columns.are_all else None)
 
 
 @contextlib.contextmanager
 def _plain(kind: str) -> Iterator[None]:
-    """Whatever numpy and zipfile say of a damaged file, in our words."""
+    """Errors of numpy and zipfile about a damaged file, in our words."""
     try:
         yield
     except (
@@ -124,12 +132,18 @@ def _plain(kind: str) -> Iterator[None]:
 
 
 def _samples(
-    parts: Iterator[NDArray[Any]], features: tuple[str, ...] | None, kind: str = ".npy"
+    parts: Iterator[NDArray[Any]], picked: Picked, kind: str = ".npy", *, allows_missing: bool
 ) -> Iterator[Matrix]:
     first = 0
     with _plain(kind):
         for part in parts:
-            yield finite_samples(part, first=first, features=features)
+            yield checked_samples(
+                part if picked.places is None else part[:, picked.places],
+                first=first,
+                features=picked.features,
+                places=picked.places,
+                allows_missing=allows_missing,
+            )
             first += len(part)
             # A view may keep all that it was taken from, while as much again is read.
             del part
@@ -217,8 +231,7 @@ def _features_of(archive: zipfile.ZipFile, columns: int) -> tuple[str, ...] | No
             )
         if header.size > LARGEST_BY_COLUMNS:
             raise DataFileError(f"holds {there[0]} of more than {LARGEST_BY_COLUMNS // 2**20} MiB")
-        names = np.frombuffer(_read(file, header.size), header.dtype).tolist()
-    return check_names(names)
+        return tuple(np.frombuffer(_read(file, header.size), header.dtype).tolist())
 
 
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -230,11 +243,11 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
         DataFileError: It is none.
     """
     try:
-        with _plain(".npz"), zipfile.ZipFile(path) as archive:
+        with _plain(".npz"), open_regular(path) as file, zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             if len(members) > MOST_ARRAYS or any(info.compress_type != zipfile.ZIP_STORED for info in members):
                 raise ValueError(f"a result has at most {MOST_ARRAYS} arrays, and is not compressed")
-            largest = path.stat().st_size
+            largest = os.fstat(file.fileno()).st_size
             return {info.filename.removesuffix(".npy"): _read_array(archive, info, largest) for info in members}
     except OSError as error:
         raise DataFileError(f"cannot be read: {error.strerror or error}") from error

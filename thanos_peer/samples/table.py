@@ -15,6 +15,7 @@ from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
 
 LARGEST_SIDE = 10**7  # of a matrix
+MOST_EXTRA = 8  # names in one message
 CHUNK_ROWS = 2**14
 CHUNK_ENTRIES = 2**20  # 8 MiB
 
@@ -26,7 +27,8 @@ class Table:
     Attributes:
         columns: How many features there are.
         features: What they are called, where the file says so.
-        chunks: The samples, (rows, columns) each, all finite; reading may raise DataFileError.
+        chunks: The samples, (rows, columns) each, all finite, or NaN where a value is missing and that is allowed;
+            reading may raise DataFileError.
         count: How many samples there are, where the file says so.
         overhead: Bytes that reading takes besides the chunks.
     """
@@ -51,26 +53,57 @@ def check_shape(shape: Sequence[int], n: int | None) -> None:
         raise DataFileError(f"has shape {tuple(shape)}; must be (samples, {asked}")
 
 
-def check_columns(columns: int, n: int | None) -> None:
-    """Refuse another number of columns than n, if that is known."""
+def check_columns(columns: int, n: int | None, extra: Sequence[str] = ()) -> None:
+    """Refuse another number of columns than n, if that is known; `extra` are those picked of more."""
     if columns > LARGEST_SIDE or n not in (None, columns):
         asked = f"at most {LARGEST_SIDE:,}" if n is None else f"n = {n}"
         found, hint = f"{columns} columns", ""
-        if columns == 1:
+        if extra:
+            found, hint = (
+                f"{columns} columns that are not left out",
+                f": {', '.join(map(ascii, extra[:MOST_EXTRA]))}",
+            )
+            hint += ", ..." if len(extra) > MOST_EXTRA else ""
+        elif columns == 1:
             found, hint = "1 column", "; separate fields by tabs, semicolons, bars or commas"
         raise DataFileError(f"has {found}; must have {asked}, one per feature{hint}")
 
 
-def finite_samples(part: NDArray[Any], *, first: int, features: Sequence[str] | None) -> Matrix:
-    """Some rows of a table as float64; `first` is the number of the first, from 0."""
+def checked_samples(
+    part: NDArray[Any],
+    *,
+    first: int,
+    features: Sequence[str] | None = None,
+    places: Sequence[int] | None = None,
+    allows_missing: bool = False,
+) -> Matrix:
+    """Some rows of a table as float64, finite or, where a value may be missing, NaN with always the same bits.
+
+    Args:
+        part: The rows.
+        first: The number of the first of them in the file, from 0.
+        features: What their columns are called.
+        places: Where these columns stand in the file; None for one after the other.
+        allows_missing: Whether NaN is allowed.
+
+    Raises:
+        DataFileError: An entry is another.
+    """
     with np.errstate(over="ignore"):
         samples = np.array(part, dtype=np.float64, order="C")
-    is_finite = np.isfinite(samples)
-    if not is_finite.all():
-        row, column = np.argwhere(~is_finite)[0]
+    is_sound = np.isfinite(samples)
+    if is_sound.all():
+        return samples
+    if allows_missing:
+        is_missing = np.isnan(samples)
+        samples[is_missing] = np.nan
+        is_sound |= is_missing
+    if not is_sound.all():
+        row, column = np.argwhere(~is_sound)[0]
         name = "" if features is None else f" {features[column]!a}"
+        place = column if places is None else places[column]
         raise DataFileError(
-            f"has {part[row, column]} in row {first + row}, column {column}{name}; all entries must be finite"
+            f"has {part[row, column]} in row {first + row}, column {place}{name}; all entries must be finite"
         )
     return samples
 

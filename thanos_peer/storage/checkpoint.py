@@ -2,8 +2,8 @@
 
 A checkpoint is one file, ID-ROUND.ckpt, or ID-eEPOCH-ROUND.ckpt once the tracking has been started again, sealed
 by a checksum (`state_files.py`). Its body is a msgpack map: the digest of the topology, the agent, the digest of
-the samples, the fields of `Memory` by name (`checkpoint_fields.py`), and the names of files that hold all but its
-latest blocks (`said.py`).
+the samples, how the machine rounds where sums are masked, the fields of `Memory` by name (`checkpoint_fields.py`),
+and the names of files that hold all but its latest blocks (`block_files.py`).
 
 Invariants:
 1. A file gets its name only when it is whole: written under another name, flushed to the disk (unless only a
@@ -12,13 +12,12 @@ Invariants:
    damaged and the run still goes on with the same bits. Those of earlier epochs are never gone on from. If blocks
    are lost that both need, the run goes on without them: only a neighbor that starts again from a round before
    would miss them, and finds that its state is lost.
-3. Whatever is read is checked against the SHA-256, and then field by field against what this peer of this
-   topology can have written (`checkpoint_fields.py`), before it is used; against the samples and the state of its
+3. All that is read is checked against the SHA-256, and then field by field against what this peer of this
+   topology can have written (`checkpoint_rules.py`), before it is used; against the samples and the state of its
    phase once these are there (`tie_to`, `damaged`).
 """
 
 import contextlib
-import fcntl
 import logging
 import os
 from collections.abc import Iterable
@@ -30,34 +29,37 @@ import msgpack
 
 from thanos_peer.agent import Memory
 from thanos_peer.block import AgentId
-from thanos_peer.durable import make_directory, open_private, whole_file
-from thanos_peer.errors import CheckpointError, StateInUseError
+from thanos_peer.durable import make_directory, whole_file
+from thanos_peer.errors import CheckpointError
+from thanos_peer.storage.block_files import BlockFiles, Part, parts_from
 from thanos_peer.storage.checkpoint_fields import (
     VERSION,
     MalformedError,
     UnknownFormatError,
     agent_memory,
     by_name,
-    check_memory,
     fields_of,
 )
-from thanos_peer.storage.said import Part, SaidFiles, parts_from
+from thanos_peer.storage.checkpoint_rules import check_memory
 from thanos_peer.storage.state_files import (
     FRESH,
     DamagedError,
     Sealed,
+    cannot_save,
     epoch_of,
     files_in,
     path_of,
     read_sealed,
     round_of,
 )
+from thanos_peer.storage.state_lock import lock_state
 from thanos_peer.topology import Topology
 
 log = logging.getLogger("thanos_peer")
 
 KEPT = 2
 _ENDING = "ckpt"
+_DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class _Read:
         path: Where it is.
         memory: The agent's.
         samples: The digest of its samples.
+        arithmetic: How the machine rounds that wrote it; empty if it does not matter.
         parts: The files with blocks that are intact.
         trouble: What is wrong with those before; empty if they are all.
     """
@@ -75,6 +78,7 @@ class _Read:
     path: Path
     memory: Memory
     samples: str
+    arithmetic: str
     parts: tuple[Part, ...]
     trouble: str
 
@@ -96,41 +100,13 @@ class CheckpointStore:
     def __init__(self, directory: Path, topology: Topology, agent: AgentId, *, is_flushed: bool) -> None:
         self.directory, self._topology, self._agent, self._is_flushed = directory, topology, agent, is_flushed
         self._stem = str(agent)
-        self._samples = ""
-        # The checkpoint that was gone on from, and the digest of its samples.
-        self._loaded: tuple[Path, str] | None = None
-        self._lock = self._open_lock()
-        self._said = SaidFiles(directory, agent, is_flushed=is_flushed)
+        self._samples = self._arithmetic = ""
+        self._digest = topology.digest_with(masks=topology.masks_sums)
+        # The checkpoint that was gone on from.
+        self._loaded: _Read | None = None
+        self._lock = lock_state(directory, agent, is_flushed=is_flushed)
+        self._blocks = BlockFiles(directory, agent, is_flushed=is_flushed)
         self._remove_unfinished()
-
-    def _open_lock(self) -> int:
-        """The descriptor of the file that keeps other processes of the same peer out."""
-        lock = self.directory / f"{self._stem}.lock"
-        try:
-            make_directory(self.directory, is_flushed=self._is_flushed, is_private=True)
-            descriptor = open_private(lock, os.O_RDONLY | os.O_CREAT)
-        except OSError as error:
-            where = f"{lock.name}: " if str(error.filename) == str(lock) else ""
-            raise CheckpointError(
-                f"cannot keep the state in {self.directory}: {where}{error.strerror}; give a directory that this "
-                "user can write to with --state"
-            ) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            pid = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(descriptor)
-            if not isinstance(error, BlockingIOError):
-                raise _cannot_save(lock, error) from error
-            raise StateInUseError(
-                f"peer {self._agent} runs already with the state in {self.directory} (process {pid}); "
-                "stop it first, or give this one another directory with --state"
-            ) from error
-        # The process id is for error messages only. What is kept open cannot be written to, so that a file system
-        # may become read-only.
-        with contextlib.suppress(OSError), os.fdopen(open_private(lock, os.O_WRONLY | os.O_TRUNC), "wb") as file:
-            file.write(f"{os.getpid()}\n".encode("ascii"))
-        return descriptor
 
     def _remove_unfinished(self) -> None:
         """Remove what a kill in the middle of saving leaves."""
@@ -190,8 +166,8 @@ class CheckpointStore:
             )
             log.warning(text, memory.k, memory.k - len(memory.said))
         _set_aside(files[number + 1 :])
-        self._loaded = found.path, found.samples
-        self._said.note(found.path, found.parts)
+        self._loaded = found
+        self._blocks.note(found.path, found.parts)
         return replace(memory, fallback=round_of(files[number - 1])) if number else memory
 
     def _of_the_latest_epoch(self) -> list[Path]:
@@ -199,26 +175,35 @@ class CheckpointStore:
         files = self.files()
         return [path for path in files if epoch_of(path) == epoch_of(files[-1])]
 
-    def tie_to(self, samples: str, file: Path | None) -> None:
-        """Have what is saved from now on belong to these samples.
+    def tie_to(self, samples: str, file: Path | None, arithmetic: str = "") -> None:
+        """Have what is saved from now on belong to these samples, and to how this machine rounds.
 
         Args:
             samples: Their digest; empty where they follow from the topology.
             file: Where they were read.
+            arithmetic: Where sums are masked, how this machine rounds: a peer may have sent more than it has
+                saved, and must not hide other numbers by the same masks. Else empty.
 
         Raises:
             CheckpointError: What was loaded belongs to others.
         """
-        if self._loaded is not None and self._loaded[1] != samples:
+        before = self._loaded
+        if before is not None and before.samples != samples:
             raise CheckpointError(
-                f"{self._loaded[0]} was made with other samples than those in {file}, which cannot go on from "
+                f"{before.path} was made with other samples than those in {file}, which cannot go on from "
                 f"it: bring back the data file that this peer began with; {FRESH}, then at all peers"
             )
-        self._samples = samples
+        if before is not None and before.arithmetic and before.arithmetic != arithmetic:
+            raise CheckpointError(
+                f"{before.path} was made on a machine that rounds otherwise ({before.arithmetic}; here "
+                f"{arithmetic}): masks of what was sent there may hide no other numbers; start this peer there "
+                f"again, or where processor and numpy are the same; {FRESH}, then at all peers"
+            )
+        self._samples, self._arithmetic = samples, arithmetic
 
     def damaged(self, why: str) -> CheckpointError:
         """The error to raise when what was loaded turns out to be no state of its phase."""
-        path = self.directory if self._loaded is None else self._loaded[0]
+        path = self.directory if self._loaded is None else self._loaded.path
         return CheckpointError(
             f"{path} is damaged ({why}): remove it to go on from an earlier one, or give the state up for lost "
             f"with --restart-tracking; {FRESH}"
@@ -233,20 +218,23 @@ class CheckpointStore:
         path = path_of(self.directory, self._agent, memory.epoch, memory.k, _ENDING)
         try:
             make_directory(self.directory, is_flushed=self._is_flushed, is_private=True)
-            parts, said = self._said.put(memory)
+            parts, said = self._blocks.put(memory)
             with whole_file(path, is_flushed=self._is_flushed, is_private=True) as file:
                 file.write(self._encode(replace(memory, said=said), parts))
-            self._said.note(path, parts)
+            self._blocks.note(path, parts)
             of_this_epoch = [each for each in self.files() if epoch_of(each) == memory.epoch]
             for old in of_this_epoch[:-KEPT]:
                 old.unlink(missing_ok=True)
-            self._said.sweep(of_this_epoch[-KEPT:])
+            self._blocks.sweep(of_this_epoch[-KEPT:])
         except OSError as error:
-            raise _cannot_save(path, error) from error
+            raise cannot_save(path, error) from error
 
     def clear(self) -> None:
-        """Remove all checkpoints of this peer."""
+        """Remove all checkpoints of this peer, also those set aside: they hold secrets."""
         self.forget_epochs_before(None)
+        with contextlib.suppress(OSError, CheckpointError):
+            for path in files_in(self.directory, self._agent, _DAMAGED):
+                path.unlink(missing_ok=True)
 
     def forget_epochs_before(self, epoch: int | None) -> None:
         """Remove the checkpoints of earlier epochs, from which there is no way on; None removes all."""
@@ -255,13 +243,14 @@ class CheckpointStore:
                 if epoch is None or epoch_of(path) < epoch:
                     path.unlink(missing_ok=True)
             # What checkpoints need goes after them.
-            self._said.forget_epochs_before(epoch)
+            self._blocks.forget_epochs_before(epoch)
 
     # ------------------------------------------------------------------ the format
 
     def _encode(self, memory: Memory, parts: tuple[Part, ...]) -> bytes:
         body: bytes = msgpack.packb(
-            {"digest": self._topology.digest, "agent": self._agent, "samples": self._samples, "parts": parts}
+            {"digest": self._digest, "agent": self._agent, "samples": self._samples, "parts": parts}
+            | ({"arithmetic": self._arithmetic} if self._arithmetic else {})
             | fields_of(memory)
         )
         return Sealed.of(VERSION, body).content
@@ -276,26 +265,27 @@ class CheckpointStore:
             raise CheckpointError(f"{path} {error}; go on with the version that wrote it; {FRESH}") from error
 
     def _decode(self, path: Path, named: dict[str, Any]) -> _Read:
-        digest, agent, samples = (named.pop(name, "") for name in ("digest", "agent", "samples"))
-        if digest != self._topology.digest or agent != self._agent:
+        about = ("digest", "agent", "samples", "arithmetic")
+        digest, agent, samples, arithmetic = (named.pop(name, "") for name in about)
+        if digest != self._digest or agent != self._agent:
             raise CheckpointError(
                 f"{path} is of peer {agent} of the topology {str(digest)[:16]}, this is peer {self._agent} of "
-                f"{self._topology.digest[:16]} ({self._topology.file}), which cannot go on from it: use the "
+                f"{self._digest[:16]} ({self._topology.file}), which cannot go on from it: use the "
                 f"topology file it began with, or another directory with --state; {FRESH}"
             )
         parts, memory = parts_from(named.pop("parts", ())), agent_memory(named)
         if (memory.epoch, memory.k) != (epoch_of(path), round_of(path)):
             raise MalformedError(f"it is of round {memory.k} of epoch {memory.epoch}, and its name says another")
-        intact = self._said.read(memory.epoch, parts)
+        intact = self._blocks.read(memory.epoch, parts)
         memory = replace(memory, said=intact.blocks + memory.said)
         check_memory(memory, self._topology, self._agent)
-        return _Read(path, memory, samples, intact.parts, intact.trouble)
+        return _Read(path, memory, samples, arithmetic, intact.parts, intact.trouble)
 
 
 def _set_aside(damaged: Iterable[Path]) -> None:
     with contextlib.suppress(OSError):
         for path in damaged:
-            path.replace(path.with_suffix(".damaged"))
+            path.replace(path.with_suffix(f".{_DAMAGED}"))
 
 
 def checkpoints_in(directory: Path, agent: AgentId) -> list[Path]:
@@ -313,10 +303,3 @@ def latest_epoch_in(directory: Path, agent: AgentId) -> int:
         if found := checkpoints_in(directory, agent):
             return epoch_of(found[-1])
     return 0
-
-
-def _cannot_save(path: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(
-        f"cannot save the state to {path}: {error.strerror or error}; nothing is lost: mend it and start this "
-        "peer again with the same command, the others wait"
-    )

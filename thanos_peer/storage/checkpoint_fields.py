@@ -1,7 +1,4 @@
-"""The fields of a checkpoint by name: how each is written, what it must be, and how earlier formats are read.
-
-A checksum says that a file is what was written, not that a peer wrote it. So FIELDS has the form of each field in
-the file, and RULES what must hold between fields and the topology. A file that breaks one of them is damaged.
+"""The fields of a checkpoint by name: how each is written and read, and how earlier formats are read.
 
 A new field is a line of `Memory`, with a default, and a line of FIELDS. The version stays: files without the field
 can be read, and a program that does not know the field refuses the file by its name. The version changes when a
@@ -11,7 +8,7 @@ translates what earlier formats hold.
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgpack
@@ -19,18 +16,13 @@ import numpy as np
 from pydantic import ConfigDict, FiniteFloat, TypeAdapter, ValidationError
 
 from thanos_peer.agent import Memory
-from thanos_peer.algorithm.gram import MOST_VALUES
-from thanos_peer.algorithm.masks import SECRET_BYTES
-from thanos_peer.block import AgentId, Block, Matrix, StopWord, bytes_each
+from thanos_peer.block import Block, Matrix, StopWord
 from thanos_peer.json_files import Count
-from thanos_peer.phases import Arrays, Found, PhaseEnd, Plan
-from thanos_peer.phases.masking import NAME as MASKS
-from thanos_peer.preparation import outline
-from thanos_peer.preparation.choice import COLUMNS
-from thanos_peer.protocol.stop import calm_size
-from thanos_peer.topology import Topology
+from thanos_peer.phases import Arrays, Found, PhaseEnd
 
 VERSION: Final = 8
+# What of `Found` is bytes, and no array.
+OF_BYTES: Final = ("secrets", "words")
 OLDEST_READ: Final = 5
 
 
@@ -82,7 +74,8 @@ def by_name(version: int, body: bytes) -> dict[str, Any]:
     """The fields in the body of a checkpoint.
 
     In format 5 they have no names, only places. Up to format 6 all blocks are among them; from format 7 on some
-    may be in files beside it (`said.py`). Up to format 7 births were named otherwise: neighbors tell theirs again.
+    may be in files beside it (`block_files.py`). Up to format 7 births were named otherwise: neighbors tell theirs
+    again.
 
     Raises:
         UnknownFormatError: This program does not read that format.
@@ -161,7 +154,7 @@ def _packed_found(found: Found) -> list[Any]:
 def _unpacked_found(packed: Any) -> Found:
     over, final, arrays = packed
     known: dict[str, Any] = dict(_unpacked(arrays))
-    if any(isinstance(each, bytes) is not (name == "secrets") for name, each in known.items()):
+    if any(isinstance(each, bytes) is not (name in OF_BYTES) for name, each in known.items()):
         raise MalformedError("found holds bytes, where arrays belong")
     _check_names(known, Found, {field.name for field in fields(Found)})
     if final is not None:
@@ -219,112 +212,4 @@ FIELDS: Final[dict[str, _Form]] = {
     "calm": _Form(bytes, _as_it_is, _as_it_is),
     "birth": _Form(str, _as_it_is, _as_it_is),
     "births": _Form(tuple[tuple[Count, str], ...], lambda births: sorted(births.items()), dict),
-}
-
-
-@dataclass(frozen=True)
-class _Peer:
-    """Whose memory it is, and what follows from the topology."""
-
-    topology: Topology
-    agent: AgentId
-    plan: Plan
-
-    @property
-    def neighbors(self) -> frozenset[AgentId]:
-        return frozenset(self.topology.graph.neighbors[self.agent])
-
-    @property
-    def names(self) -> list[str]:
-        return [phase.name for phase in self.plan.phases]
-
-
-def check_memory(memory: Memory, topology: Topology, agent: AgentId) -> None:
-    """Refuse a memory that this peer cannot have had.
-
-    Raises:
-        MalformedError: With the first rule that it breaks.
-    """
-    peer = _Peer(topology, agent, outline(topology))
-    for name, has_held in RULES.items():
-        if not has_held(memory, peer):
-            value = getattr(memory, name)
-            shown = f"{name} = {value}" if isinstance(value, int) else name
-            raise MalformedError(f"{shown}: peer {agent} of this topology cannot have saved this")
-
-
-def _has_own_phases(memory: Memory, peer: _Peer) -> bool:
-    """The phases before this one are over, with rounds that they can have; the last one may be over too."""
-    over, names = memory.found.over, peer.names
-    if memory.phase >= len(names) or any(
-        end.rounds > phase.most for end, phase in zip(over, peer.plan.phases, strict=False)
-    ):
-        return False
-    ended = [end.name for end in over]
-    is_all_over = memory.phase == len(names) - 1 and ended == names
-    return is_all_over or ended == names[: memory.phase]
-
-
-def _has_own_rounds(memory: Memory, peer: _Peer) -> bool:
-    began = sum(end.rounds for end in memory.found.over[: memory.phase])
-    return memory.began == began <= memory.k <= began + peer.plan.phases[memory.phase].most
-
-
-def _has_said_in_order(memory: Memory, peer: _Peer) -> bool:
-    """One block for each round up to the last, of a form that the phases have, to neighbors only."""
-    rounds = [block.k for block in memory.said]
-    return rounds == list(range(memory.k - len(rounds), memory.k)) and all(
-        _is_own_block(block, peer) for block in memory.said
-    )
-
-
-def _is_own_block(block: Block, peer: _Peer) -> bool:
-    return (
-        (block.kind, block.shape) in peer.plan.forms
-        and len(block.numbers) == bytes_each(block.kind) * math.prod(block.shape)
-        and (block.to is None or peer.neighbors >= set(block.to))
-        and block.fallback <= block.k
-    )
-
-
-def _has_found_shapes(memory: Memory, peer: _Peer) -> bool:
-    n, p, count = peer.topology.problem.n, peer.topology.problem.p, peer.topology.problem.weight_count
-    shapes = {
-        "spectrum": (min(n, MOST_VALUES),),
-        **dict.fromkeys(("mus", "marks"), (count,)),
-        "path": (count, n, p),
-        "table": (count, COLUMNS + p),
-        **dict.fromkeys(("mean", "variance"), (n,)),
-        **dict.fromkeys(("values", "explained"), (p,)),
-        **dict.fromkeys(("start", "X", "sparse", "common"), (n, p)),
-    }
-    others = {field.name for field in fields(Found)} - {*shapes, "over", "final", "agreed", "secrets"}
-    found = {name: getattr(memory.found, name) for name in (*shapes, *others)}
-    return all(each is None or np.shape(each) == shapes.get(name, ()) for name, each in found.items())
-
-
-def _has_own_secrets(memory: Memory, peer: _Peer) -> bool:
-    """One for each neighbor, once they have agreed on them."""
-    is_agreed = memory.found.end_of(MASKS) is not None
-    expected = len(peer.neighbors) * SECRET_BYTES if is_agreed else None
-    return expected == (None if memory.found.secrets is None else len(memory.found.secrets))
-
-
-def _has_own_stop(memory: Memory, peer: _Peer) -> bool:
-    """A streak ends above the diameter, and a phase is not announced to end before the round that it is in."""
-    stop = memory.stop
-    return stop.streak <= peer.topology.graph.diameter + 1 and (stop.after is None or stop.after >= memory.k)
-
-
-# What holds for every memory that a peer of the topology saves, by the field that it is about; in this order.
-RULES: Final[dict[str, Callable[[Memory, _Peer], bool]]] = {
-    "phase": _has_own_phases,
-    "k": _has_own_rounds,
-    "stop": _has_own_stop,
-    "said": _has_said_in_order,
-    "fallbacks": lambda memory, peer: set(memory.fallbacks) == peer.neighbors,
-    "done": lambda memory, peer: memory.done <= peer.neighbors,
-    "calm": lambda memory, peer: len(memory.calm) in (0, calm_size(peer.topology.graph.diameter)),
-    "births": lambda memory, peer: peer.neighbors >= set(memory.births),
-    "found": lambda memory, peer: _has_found_shapes(memory, peer) and _has_own_secrets(memory, peer),
 }

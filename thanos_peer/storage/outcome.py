@@ -107,16 +107,17 @@ class _Samples:
 
 def _check_samples(path: Path, instance: Instance) -> None:
     """Refuse a run on other samples; one of peers that were started one by one has no run.json, and may be any."""
-    file, data = path / "run.json", instance.topology.problem.data.model_dump(mode="json")
+    file, asked = path / "run.json", instance.topology.problem.data
+    data = asked.model_dump(mode="json")
     try:
         told = read_json(file, _Samples)
     except FileNotFoundError:
         return
     except (OSError, DamagedJSONError) as error:
         raise DataFileError(f"{file} is not what a run says of itself: {error}") from error
-    other = [
-        f"problem.data.{key} is {told.data.get(key)!r} there" for key in data if told.data.get(key) != data[key]
-    ]
+    # What it does not say was not there yet, and is as if left out.
+    had = {key: told.data.get(key, field.default) for key, field in type(asked).model_fields.items()}
+    other = [f"problem.data.{key} is {had[key]!r} there" for key in data if had[key] != data[key]]
     if told.samples not in ("", instance.samples):
         other.append("its files held others, or other peers had them")
     if other:

@@ -66,7 +66,7 @@ class PeerFiles:
 
     @property
     def is_finished(self) -> bool | None:
-        """Whether the result is that of the last round; None if there is none, or nothing is said of it."""
+        """Whether the result is that of the last round; None if there is none, or its facts are missing."""
         end = self._end()
         return None if end is None or not self.result.exists() else end.is_done
 
@@ -89,7 +89,7 @@ class PeerFiles:
     def withdraw(self) -> None:
         """Let the result not count as finished: the network has begun anew.
 
-        It stays until there is another, and says so: a result of which nothing is said would never be replaced.
+        It stays until there is another, and says so: a result without facts would never be replaced.
 
         Raises:
             CheckpointError: That cannot be written.
@@ -123,7 +123,7 @@ class PeerFiles:
             report.rmdir()
 
     def _facts_there(self) -> dict[str, Any]:
-        """All that is said of the result; nothing where it is damaged."""
+        """The facts of the result; nothing where they are damaged."""
         try:
             return read_json(self.facts, dict[str, Any], is_own=True)
         except (OSError, DamagedJSONError):

@@ -109,3 +109,11 @@ def epoch_of(path: Path) -> int:
     """The epoch in the name of a file."""
     epoch = re.search(r"-e(\d+)-", path.name)
     return int(epoch[1]) if epoch else 0
+
+
+def cannot_save(path: Path, error: OSError) -> CheckpointError:
+    """The error to raise when a file of the state cannot be written."""
+    return CheckpointError(
+        f"cannot save the state to {path}: {error.strerror or error}; nothing is lost: mend it and start this "
+        "peer again with the same command, the others wait"
+    )

@@ -8,9 +8,11 @@ import numpy as np
 
 from thanos_peer.algorithm.measures import judged
 from thanos_peer.algorithm.reference import TARGET, Reference
+from thanos_peer.algorithm.solving import NEAR
 from thanos_peer.algorithm.stiefel import infeasibility, orthonormal_basis, polar
 from thanos_peer.block import Matrix
 from thanos_peer.convergence import Convergence, judge
+from thanos_peer.loadings.findings import words_on_mu
 from thanos_peer.preparation import PathRow
 from thanos_peer.problem import Instance
 from thanos_peer.simulate import Row, ending_of
@@ -29,8 +31,8 @@ class Summary:
     Residual and verdict are of the answer that is judged: X with exact zeros, where that is on the manifold.
     Methods that mix leave it elsewhere than X: `judged_objective` is its own.
 
-    The variance explained is known for sparse PCA only. `rounds` are those of the phase that minimises;
-    messages and bytes are of all phases.
+    The variance explained is known for sparse PCA only, and of an X near the manifold: the nearest point to zeros
+    may be any. `rounds` are those of the phase that minimises; messages and bytes are of all phases.
     """
 
     name: str
@@ -79,7 +81,8 @@ class Summary:
             *self._words_on_variance(),
             f"  non-zeros           {self.nonzeros} of {self.entries}, in {self.nonzero_rows} of {self.rows} rows"
             + self.words_on_mu(),
-            f"  feasibility         {self.feasibility:.2e}  (mean of ||X_i'X_i - I||)",
+            f"  feasibility         {self.feasibility:.2e}  (mean of ||X_i'X_i - I||)"
+            + words_on_manifold(self.feasibility),
             f"  consensus           {self.consensus:.2e}  (largest ||X_i - mean||)",
             f"  residual            {self.residual:.2e} of the non-smooth problem, relative to {self.relative_to}",
             f"  verdict             {self.verdict}",
@@ -92,12 +95,7 @@ class Summary:
 
     def words_on_mu(self) -> str:
         """What the zeros say of the weight of the regularizer; nothing where it looks right."""
-        if not self.nonzeros:
-            return ": mu is too large for this sigma"
-        if not self.single_features or self.rows == 1:
-            return ""
-        components = self.entries // self.rows
-        return f"; {self.single_features} of {components} components with a single feature: mu may be too large"
+        return words_on_mu(self.nonzeros, self.single_features, self.rows, self.entries // self.rows)
 
     def _words_on_judged(self) -> list[str]:
         known, judged = f"{self.objective:.9g}", self.judged_objective
@@ -134,11 +132,10 @@ class Summary:
         return f"{shown} (so many components together)" if shown else ""
 
     def _words_on_variance(self) -> list[str]:
-        if self.variance_explained is None:
+        if self.sparse_variance_explained is None:
             return []
-        return [
-            f"  variance explained  {self.variance_explained:.2%} (sparse: {self.sparse_variance_explained:.2%})"
-        ]
+        known = "unknown" if self.variance_explained is None else f"{self.variance_explained:.2%}"
+        return [f"  variance explained  {known} (sparse: {self.sparse_variance_explained:.2%})"]
 
     def _words_on_reference(self) -> list[str]:
         if self.reference_residual is None:
@@ -164,6 +161,13 @@ def _listed(counts: Sequence[int]) -> str:
 
 def _state(row: PathRow) -> str:
     return {True: "converged", False: "not converged", None: "not judged"}[row.has_converged]
+
+
+def words_on_manifold(feasibility: float) -> str:
+    """That X is nowhere near orthonormal, where it is, and what to do; nothing else."""
+    if feasibility <= NEAR:
+        return ""
+    return ': X is off the manifold, and its objective is of the nearest point there; take method = "auto"'
 
 
 def summarize(
@@ -228,14 +232,15 @@ def _sparsity(sparse: Matrix) -> dict[str, int]:
 def _variance(network: Outcome, instance: Instance) -> dict[str, Any]:
     """The variance that the common answer explains; known for sparse PCA only."""
     X, sparse = network.X.mean(axis=0), network.sparse.mean(axis=0)
+    is_known = instance.is_pca and bool(infeasibility(X) <= NEAR)
     return {
-        "variance_explained": explained(instance, polar(X)) if instance.is_pca else None,
+        "variance_explained": explained(instance, polar(X)) if is_known else None,
         "sparse_variance_explained": explained(instance, orthonormal_basis(sparse)) if instance.is_pca else None,
     }
 
 
 def _convergence(network: Outcome, instance: Instance, X: Matrix, residual: float) -> Convergence:
-    """What may be said with the data of all agents; what an agent itself denies is not said."""
+    """The verdict with the data of all agents; never better than that of an agent itself."""
     found = judge(
         instance.topology,
         residual,

@@ -23,7 +23,7 @@ def record_type(n: int, p: int) -> np.dtype[Any]:
 
 
 class TrajectoryWriter:
-    """Appends every `every`-th round; what is said again, after a start or by a later phase, is written once."""
+    """Appends every `every`-th round, each once: rounds come again after a start, or by a later phase."""
 
     def __init__(self, path: Path, *, every: int, n: int, p: int) -> None:
         self._path, self._every = path, every

@@ -70,7 +70,7 @@ def key_mistakes(peers: Sequence[Values], unencrypted: str | None) -> Iterator[M
 def mask_mistakes(algorithm: Values, peers: Sequence[Values]) -> Iterator[Mistake]:
     """Masks that a listener cannot work out need links that are not listened to."""
     if algorithm.get("masks") and any(peer.get("public_key", "unsound") is None for peer in peers):
-        allowed = "needs keys: without them everyone can read what masks are made of; see `thanos-peer keys`"
+        allowed = "needs keys: without them a listener can read what masks are made of; see `thanos-peer keys`"
         yield Mistake("algorithm.masks", allowed, value=True)
 
 
@@ -225,7 +225,7 @@ def method_mistakes(problem: Values, algorithm: Values, given: Collection[str]) 
     known, preset = traits_of(method), algorithm.get("preset")
     if _kind(problem.get("data")) == "files" and "method" not in given and "method" in algorithm:
         allowed = (
-            f'is missing: with data files say "{AUTO}", by which peers learn sums alone, or name another one: of '
+            f'is missing: with data files say "{AUTO}", by which peers sum, or name another one: of '
             f'"{UNNAMED}" and all that mix, every neighbor can work out the second moments of a peer\'s samples'
         )
         yield Mistake("algorithm.method", allowed, has_value=False)
@@ -287,6 +287,8 @@ def _meant_for_pca(data: Values) -> Iterator[str]:
         yield from (key for key in ("center", "scale") if data.get(key))
         if data.get("overall") == "auto":
             yield "overall"
+        if data.get("missing") == "mean":
+            yield "missing"
 
 
 def _automatic_mistakes(algorithm: Values, given: Collection[str]) -> Iterator[Mistake]:
@@ -330,6 +332,9 @@ def data_mistakes(
         if kind == "synthetic" and named not in (None, "unsound"):
             allowed = 'leave it out, or set problem.data.kind = "files"'
             yield Mistake(f"peers[{index}].data", allowed, named)
+        if kind == "synthetic" and isinstance(count := peer.get("samples"), int):
+            allowed = "leave it out: synthetic samples are dealt out evenly; it is for data files"
+            yield Mistake(f"peers[{index}].samples", allowed, count)
         if kind == "files" and named is None and peer.get("id") in needed:
             allowed = "is missing: name this peer's data file, or start the peer with --data FILE"
             yield Mistake(f"peers[{index}].data", allowed, has_value=False)

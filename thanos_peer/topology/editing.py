@@ -41,7 +41,7 @@ def anchored(topology: Topology) -> tomlkit.TOMLDocument:
 def rewritten(topology: Topology, file: Path, change: Callable[[tomlkit.TOMLDocument], None]) -> Topology:
     """The same topology in a file of its own, or changed where it is; comments and all the rest stay.
 
-    The new text is checked before it takes the place of whatever is there.
+    The new text is checked before it takes the place of the old one.
 
     Args:
         topology: As it was read.
@@ -90,7 +90,10 @@ def with_public_keys(
     def put(document: tomlkit.TOMLDocument) -> None:
         document.pop("unencrypted", None)
         if masks is not None:
-            document["algorithm"]["masks"] = masks
+            said = tomlkit.item(masks)
+            if not masks:
+                said.comment("the keys were made for one machine, where there is no one to hide numbers from")
+            document["algorithm"]["masks"] = said
         for peer in tables_of(document):
             body = peer.value.body
             end = max(number for number, (name, _) in enumerate(body, 1) if name is not None)

@@ -1,12 +1,14 @@
 """Who learns what of whom from sums, as far as the graph decides it.
 
-Some peers that tell each other all they hear are a coalition. From masked sums it learns the sum of each connected
-part of the graph without it, and nothing else: masks on the edges inside of a part hide all but that. From sums
-without masks it learns the same of the parts of the tree along which they are taken. A part of one peer is alone:
-the coalition learns that peer's own numbers.
+Some peers that keep to the protocol, and tell each other all they hear, are a coalition. From masked sums it
+learns the sum of each connected part of the graph without it, and nothing else: masks on the edges inside of a
+part hide all but that. From sums without masks it learns the same of the parts of the tree along which they are
+taken. A part of one peer is alone: the coalition learns that peer's own numbers.
+
+Of methods that mix nothing of this holds: one neighbor is enough there.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from thanos_peer.block import AgentId
@@ -44,9 +46,37 @@ def parts_without(
 
 def learnt_from_sums(graph: Graph, coalition: Collection[AgentId], *, are_masked: bool) -> Learnt:
     """What a coalition learns from sums over the tree of a graph: the sums of the parts that it divides."""
-    tree = graph.tree
-    edges = graph.edges if are_masked else [(i, j) for i, j in enumerate(tree.parents) if i != j]
-    return Learnt(parts_without(graph.d, edges, coalition))
+    return Learnt(parts_without(graph.d, _hiding_edges(graph, are_masked=are_masked), coalition))
+
+
+def _hiding_edges(graph: Graph, *, are_masked: bool) -> Iterable[Edge]:
+    """The edges over which what one peer brings is hidden in a sum: all that have a mask, or those of the tree."""
+    return graph.edges if are_masked else [(i, j) for i, j in enumerate(graph.tree.parents) if i != j]
+
+
+def learnt_alone(
+    graph: Graph, agent: AgentId, *, are_masked: bool
+) -> Iterator[tuple[AgentId, tuple[AgentId, ...]]]:
+    """The peers that alone learn a sum over fewer than all others, and over which; this agent is one of these.
+
+    The nearest first, which learn the sums over the fewest.
+    """
+    suspects = cut_vertices(graph) if are_masked else set(graph.tree.parents)
+    for other in _by_distance(graph, agent):
+        if other in suspects and other != agent:
+            parts = learnt_from_sums(graph, {other}, are_masked=are_masked).parts
+            own = next(part for part in parts if agent in part)
+            if len(own) < graph.d - 1:
+                yield other, own
+
+
+def _by_distance(graph: Graph, agent: AgentId) -> list[AgentId]:
+    found = {agent: None}
+    for i in (queue := [agent]):
+        new = [j for j in graph.neighbors[i] if j not in found]
+        found |= dict.fromkeys(new)
+        queue += new
+    return queue
 
 
 def sole_neighbors(graph: Graph) -> Mapping[AgentId, AgentId]:
@@ -54,14 +84,16 @@ def sole_neighbors(graph: Graph) -> Mapping[AgentId, AgentId]:
     return {i: neighbors[0] for i, neighbors in enumerate(graph.neighbors) if len(neighbors) == 1}
 
 
-def smallest_coalition(graph: Graph, agent: AgentId) -> tuple[AgentId, ...] | None:
-    """The fewest peers that together learn the own numbers of one from masked sums: its neighbors.
+def smallest_coalition(graph: Graph, agent: AgentId, *, are_masked: bool) -> tuple[AgentId, ...]:
+    """The fewest peers that together learn the own numbers of one from sums.
 
-    None where these are all other peers: the result, less their own, tells them the same whatever the graph is. So
-    it is always in a network of two.
+    Of masked sums these are its neighbors, and without masks those of them that it sums with: its parent and its
+    children. Empty where there is no other peer.
     """
-    neighbors = graph.neighbors[agent]
-    return neighbors if len(neighbors) < graph.d - 1 else None
+    if are_masked:
+        return graph.neighbors[agent]
+    parent, children = graph.tree.parents[agent], graph.tree.children(agent)
+    return tuple(sorted({parent, *children} - {agent}))
 
 
 def cut_vertices(graph: Graph) -> Mapping[AgentId, tuple[int, ...]]:
@@ -102,17 +134,30 @@ def cut_vertices(graph: Graph) -> Mapping[AgentId, tuple[int, ...]]:
 
 
 def edges_against_exposure(graph: Graph) -> tuple[Edge, ...]:
-    """The fewest edges with which no peer has a sole neighbor, so that no peer by itself leaves another one alone.
+    """Edges with which no peer by itself divides the graph, so that none alone learns the sum of a part of it.
 
-    Ends are joined to ends, those that are half of all ends apart on a walk around the graph: so a tree keeps no
-    edge without which it would fall apart. None in a network of two, where nothing helps.
+    They join ends of the graph, half of all ends apart on a walk around it, until no peer divides it. Few, though
+    not always the fewest. None in a network of two, where nothing helps.
     """
-    if graph.d <= 2:
-        return ()
-    ends = [i for i in _walk(graph) if graph.degrees[i] == 1]
-    half = len(ends) // 2
-    pairs = list(zip(ends, ends[half:], strict=False)) if half else [(i, _partner(graph, i)) for i in ends]
-    return tuple(sorted((min(pair), max(pair)) for pair in pairs))
+    added: list[Edge] = []
+    while graph.d > 2 and (cuts := cut_vertices(graph)):
+        ends = _ends(graph, cuts)
+        half = len(ends) // 2
+        pairs = [(min(pair), max(pair)) for pair in zip(ends, ends[half:], strict=False)]
+        added += pairs
+        graph = Graph.of(graph.d, (*graph.edges, *pairs), None)
+    return tuple(sorted(added))
+
+
+def _ends(graph: Graph, cuts: Collection[AgentId]) -> list[AgentId]:
+    """Of each part that hangs on one dividing peer alone the one with the fewest neighbors, in order of a walk."""
+    ends = [
+        min(part, key=lambda i: (graph.degrees[i], i))
+        for part in parts_without(graph.d, graph.edges, cuts)
+        if len({j for i in part for j in graph.neighbors[i] if j in cuts}) == 1
+    ]
+    places = {i: place for place, i in enumerate(_walk(graph))}
+    return sorted(ends, key=places.__getitem__)
 
 
 def _walk(graph: Graph) -> list[AgentId]:
@@ -125,9 +170,3 @@ def _walk(graph: Graph) -> list[AgentId]:
             found[i] = None
             rest += reversed(graph.neighbors[i])
     return list(found)
-
-
-def _partner(graph: Graph, agent: AgentId) -> AgentId:
-    """Of the peers that are no neighbors, the first with the fewest neighbors."""
-    others = set(range(graph.d)) - {agent, *graph.neighbors[agent]}
-    return min(others, key=lambda i: (graph.degrees[i], i))

@@ -12,8 +12,10 @@ from pydantic_core import ErrorDetails
 
 from thanos_peer.block import AgentId
 from thanos_peer.errors import MOST_SHOWN, DataFileError, Mistake, TopologyError
+from thanos_peer.samples.columns import Columns, Wanted
 from thanos_peer.topology import checks
 from thanos_peer.topology.code_names import option_mistakes
+from thanos_peer.topology.column_keys import column_mistakes, missing_mistakes
 from thanos_peer.topology.data import file_mistakes, read_start
 from thanos_peer.topology.graph import Graph
 from thanos_peer.topology.model import Topology
@@ -200,6 +202,8 @@ def _cross_mistakes(parts: _SoundParts) -> Iterator[Mistake]:
     yield from checks.problem_mistakes(problem)
     yield from checks.path_mistakes(problem, algorithm)
     yield from option_mistakes(problem)
+    yield from column_mistakes(problem)
+    yield from missing_mistakes(problem)
     yield from checks.method_mistakes(problem, algorithm, parts.given("algorithm"))
     yield from checks.own_code_mistakes(problem, algorithm, parts.given("algorithm"))
     yield from checks.peer_mistakes(peers)
@@ -219,7 +223,7 @@ def _data_mistakes(
     may_lack_data: bool,
     reads_data: bool,
 ) -> Iterator[Mistake]:
-    """Checks of the data of some agents, and of what is said of data at all."""
+    """Checks of the data of some agents, and of what the file says of data at all."""
     problem, peers = parts.section("problem"), parts.peers()
     needed = () if may_lack_data else [agent for agent in agents if agent not in own_data]
     yield from checks.data_mistakes(problem, peers, needed)
@@ -227,8 +231,19 @@ def _data_mistakes(
     if data is not None and data["kind"] == "synthetic" and own_data:
         for path in own_data.values():
             yield Mistake("--data", 'leave it out, or set problem.data.kind = "files"', str(path))
-    if reads_data and data is not None and data["kind"] == "files" and "n" in problem:
-        yield from file_mistakes(directory, problem["n"], peers, agents, own_data)
+    if (
+        reads_data
+        and data is not None
+        and data["kind"] == "files"
+        and {"n", "features", "exclude"} <= problem.keys()
+    ):
+        features = problem["features"]
+        wanted = Wanted(
+            problem["n"],
+            Columns(None if features is None else tuple(features), tuple(problem["exclude"])),
+            allows_missing=data.get("missing") == "mean",
+        )
+        yield from file_mistakes(directory, wanted, peers, agents, own_data)
 
 
 def _start_mistakes(parts: _SoundParts, directory: Path) -> Iterator[Mistake]:

@@ -11,6 +11,7 @@ from typing import Any
 from thanos_peer.algorithm.methods import AUTO, METHODS, SUMMING
 from thanos_peer.block import AgentId
 from thanos_peer.errors import ConfigError
+from thanos_peer.samples import Columns
 from thanos_peer.topology import prediction
 from thanos_peer.topology.graph import Graph
 from thanos_peer.topology.sections import Algorithm, PeerSection, Problem, TopologyFile
@@ -62,6 +63,12 @@ class Topology:
     def peers(self) -> tuple[PeerSection, ...]:
         """The peers in order of id, so that peers[i] is peer i."""
         return tuple(sorted(self.content.peers, key=lambda peer: peer.id))
+
+    @property
+    def columns(self) -> Columns:
+        """Which columns of each peer's file are features."""
+        features = self.problem.features
+        return Columns(None if features is None else tuple(features), tuple(self.problem.exclude))
 
     def data_file(self, agent: AgentId) -> Path:
         """Where the samples of a peer lie on this host.
@@ -150,6 +157,14 @@ class Topology:
             return {"mu": problem.weights[0]}
         return {"mu": problem.weights or {"path": problem.weight_count}, "choose": problem.rule}
 
+    def _problem_in_digest(self) -> dict[str, Any]:
+        problem = self.problem
+        meaning = problem.model_dump(exclude={"mu", "data", *problem.left_out()}) | self._weights()
+        data = problem.data.model_dump(exclude=problem.data.left_out())
+        if problem.data.kind == "files" and problem.data.fills:
+            data["max_missing"] = problem.data.most_missing
+        return meaning | {"data": data}
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of what decides the numbers: name, weighted graph, problem, algorithm.
@@ -162,7 +177,7 @@ class Topology:
             "name": self.name,
             "mixing": [[i, j, w.hex()] for i, row in enumerate(self.graph.mixing) for j, w in row],
             "tree": self.graph.tree.parents,
-            "problem": self.problem.model_dump(exclude={"mu", *self.problem.left_out()}) | self._weights(),
+            "problem": self._problem_in_digest(),
             "algorithm": self.algorithm.model_dump(exclude={"preset": True, "masks": True, "start": {"path"}})
             | {"method": self.method, "tolerance": self.tolerance, "max_rounds": self.max_rounds},
         }
@@ -176,3 +191,19 @@ class Topology:
             meaning["samples"] = [peer.samples for peer in self.peers]
         text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def agreement(self) -> str:
+        """SHA-256 of who takes part in what: the digest, ids and public keys of all peers, whether they mask.
+
+        What a site has agreed to can be compared with what was run: the digest alone leaves keys and masks open.
+        """
+        parties = [[peer.id, peer.public_key] for peer in self.peers]
+        text = json.dumps([self.digest, parties, self.masks_sums], separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def digest_with(self, *, masks: bool) -> str:
+        """What peers compare: the digest, and whether sums are masked, which all must do alike."""
+        if masks or not self.has_keys:
+            return self.digest
+        return hashlib.sha256(f"{self.digest} without masks".encode()).hexdigest()

@@ -56,7 +56,7 @@ def render(draft: Draft) -> str:
         "]",
         "",
         _line("[problem]", "sparse PCA: -1/2 sum_i tr(X' A_i A_i' X) + mu r(X), X of n x p with X'X = I"),
-        _line(f"n = {draft.n}", "features"),
+        _line(f"n = {draft.n}", 'features; of files also by name: features = ["age", ...] or exclude = ["id"]'),
         _line(f"p = {draft.p}", "components"),
         _line(f'regularizer = "{draft.regularizer}"', f"r: {REGULARIZERS[draft.regularizer].words}"),
         *([] if is_smooth(draft.regularizer) else [_line(f"mu = {draft.mu!r}", "its weight")]),

@@ -23,6 +23,7 @@ from thanos_peer.algorithm.methods import CHOICES, UNNAMED
 from thanos_peer.algorithm.regularizers import REGULARIZERS, is_smooth
 from thanos_peer.algorithm.schedules import SMALLEST_SIGMA
 from thanos_peer.samples import LARGEST_SIDE
+from thanos_peer.samples.names import LONGEST_NAME
 from thanos_peer.topology.code_names import check_code, check_options, check_regularizer
 
 
@@ -44,6 +45,8 @@ LARGEST_WEIGHT = 1e100
 MOST_WEIGHTS = 32
 # The sparsest answer that explains as much of what plain PCA does.
 DEFAULT_RULE = ("of_pca", 0.9)
+# Share of the values of a feature that may be missing, where the file does not say.
+MOST_MISSING = 0.5
 # With more, what follows from a graph would take minutes to find out.
 MOST_PEERS, MOST_EDGES = 2048, 2**18
 # Characters of the path of a file, at most.
@@ -147,6 +150,15 @@ class SyntheticData(Section):
     samples: Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
     scale: Literal["unit", "raw"] = "unit"
 
+    @property
+    def fills(self) -> bool:
+        """Whether a missing value becomes the mean of its feature: none is missing."""
+        return False
+
+    def left_out(self) -> set[str]:
+        """What says nothing."""
+        return set()
+
 
 class FileData(Section):
     """Each peer has its own file, named at the peer; what is done to all samples is agreed by the network."""
@@ -155,9 +167,44 @@ class FileData(Section):
     center: bool = False
     scale: bool = False
     overall: Literal["auto", "raw"] = "raw"
+    missing: Literal["refuse", "mean"] = "refuse"
+    max_missing: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+    @property
+    def fills(self) -> bool:
+        """Whether a missing value becomes the mean of its feature."""
+        return self.missing == "mean"
+
+    @property
+    def most_missing(self) -> float:
+        """The largest share of the values of a feature that may be missing, of all samples together."""
+        return MOST_MISSING if self.max_missing is None else self.max_missing
+
+    def left_out(self) -> set[str]:
+        """What says nothing: the digest of a file that refuses missing values does not know these keys."""
+        return set() if self.fills else {"missing", "max_missing"}
 
 
 PlainOptions: TypeAlias = Annotated[dict[str, Any], AfterValidator(check_options)]
+
+
+def _check_names(names: list[str]) -> list[str]:
+    """Names of columns as they are, or ValueError."""
+    seen: set[str] = set()
+    for number, name in enumerate(names):
+        if len(name) > LONGEST_NAME or not name.isprintable():
+            raise ValueError(
+                f"must be names of at most {LONGEST_NAME} printable characters; entry {number} is none"
+            )
+        if name in seen:
+            raise ValueError(f"must name each column once; {name!a} is there twice")
+        seen.add(name)
+    return names
+
+
+FeatureNames: TypeAlias = Annotated[
+    list[str], Field(min_length=1, max_length=LARGEST_SIDE), AfterValidator(_check_names)
+]
 
 
 def _check_weight(mu: float) -> float:
@@ -225,6 +272,8 @@ class Problem(Section):
     ) = None
     choose: ChooseSection | None = None
     objective: Annotated[str, AfterValidator(check_code)] | None = None
+    features: FeatureNames | None = None
+    exclude: FeatureNames = Field(default_factory=list)
     objective_options: PlainOptions = Field(default_factory=dict)
     regularizer_options: PlainOptions = Field(default_factory=dict)
     data: Annotated[SyntheticData | FileData, Field(discriminator="kind")]
@@ -269,8 +318,8 @@ class Problem(Section):
 
     def left_out(self) -> set[str]:
         """What says nothing: the digest of a file without own code does not know that there could be some."""
-        named = ("choose", "objective", "objective_options", "regularizer_options")
-        return {key for key in named if not getattr(self, key)}
+        keys = ("choose", "objective", "objective_options", "regularizer_options", "features", "exclude")
+        return {key for key in keys if not getattr(self, key)}
 
 
 class ConstantStepSection(Section):

@@ -1,6 +1,6 @@
 """Local sockets (`ipc://PATH`): where this user may make one.
 
-libzmq removes whatever lies at the path before it binds there, so a path that is in use for something else must be
+libzmq removes any file at the path before it binds there, so a path that is in use for something else must be
 refused before. And another user who can write to the directory could put a socket of their own in the place of a
 peer's, so no other user may write to it. Names that begin with @ are no paths, and are not looked at.
 """

@@ -14,8 +14,13 @@ OF_OWN_OBJECTIVES: dict[str, Any] = {"start": {"kind": "random", "seed": 1}}  # 
 
 
 def spell_out(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A file with what its preset and its objective stand for; its own keys go before. With mistakes it stays."""
+    """A file with what its preset, its objective and its list of features stand for; its own keys go before.
+
+    With mistakes it stays.
+    """
     algorithm, problem = raw.get("algorithm"), raw.get("problem")
+    if isinstance(problem, Mapping) and "n" not in problem and isinstance(problem.get("features"), list):
+        raw = {**raw, "problem": {**problem, "n": len(problem["features"])}}
     if not isinstance(algorithm, Mapping):
         return dict(raw)
     is_own = isinstance(problem, Mapping) and problem.get("objective") is not None
@@ -32,7 +37,7 @@ def _by_preset(algorithm: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(method: str) -> dict[str, Any]:
-    """What a method is told where nothing else is said: what it would leave open."""
+    """The settings of a method that the file leaves open."""
     return deepcopy(dict(traits_of(method).first_settings))
 
 

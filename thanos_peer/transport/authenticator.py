@@ -22,7 +22,7 @@ from thanos_peer.transport.keys import Credentials
 log = logging.getLogger("thanos_peer")
 
 DOMAIN = b"thanos-peer"
-# Open files that ZeroMQ cannot use up: it is told to stop before.
+# Open files that ZeroMQ cannot use up: it has to stop before.
 ENOUGH_FILES = 4096
 # Files that a peer needs without any stranger: in any case, and per neighbor. With fewer, libzmq would abort.
 FEWEST_FILES, FILES_PER_NEIGHBOR = 32, 5

@@ -105,7 +105,7 @@ class Connections:
             self._close_quietly(descriptor)
 
     def may_be_heard(self, frame: zmq.Frame, speaker: AgentId | None) -> bool:
-        """Note by which connection a frame has come; whether it is a message, not a part, of one who may speak."""
+        """Note by which connection a frame has come; whether it is a whole message of a known sender."""
         was_in_parts, self._is_in_parts = self._is_in_parts, frame.more
         if frame.more or was_in_parts:
             if not was_in_parts and (descriptor := descriptor_of(frame)) is not None:
@@ -122,12 +122,12 @@ class Connections:
         return True
 
     def _watch(self) -> None:
-        """Follow who comes and goes."""
+        """Follow connections that open and close."""
         if not self._news.closed and self._take_news():
             self._loop.call_soon(self._watch)
 
     def _take_news(self) -> bool:
-        """Note who has come and gone; whether there may be more news."""
+        """Note connections that have opened or closed; whether there may be more events."""
         with self.lock, contextlib.suppress(zmq.Again):
             for _ in range(MOST_AT_ONCE):
                 event, value = _unpack(self._news.recv_multipart(_NOBLOCK))
@@ -200,9 +200,9 @@ class Connections:
     def close(self) -> None:
         """Stop watching, before the inbox is closed.
 
-        ZeroMQ's thread would wait for ever to tell news that are not taken, so the queue is emptied before it is
-        told to stop. All connections are closed before the inbox is: a heartbeat must not meet one that breaks
-        while its queue is taken down, see docs/decisions/transport.md.
+        ZeroMQ's thread would wait without end to hand over events that are not taken, so the queue is emptied
+        before it is told to stop. All connections are closed before the inbox is: a heartbeat must not meet one
+        that breaks while its queue is taken down, see docs/decisions/transport.md.
         """
         self._looking.cancel()
         self._close_all()

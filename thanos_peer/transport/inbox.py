@@ -93,7 +93,7 @@ class Inbox:
             frames.append(_receive(socket, _NOBLOCK))  # noqa: PERF401
 
     def _take_with_care(self, frames: list[bytes], speakers: list[AgentId | None]) -> None:
-        """Take what is there, and note who says it, and by which connection."""
+        """Take what is there, and note the sender and the connection of each frame."""
         for _ in range(self._most_at_once):
             frame, speaker = self._receive_with_speaker()
             if self._connections.may_be_heard(frame, speaker):

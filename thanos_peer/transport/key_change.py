@@ -1,7 +1,7 @@
 """New keys for all peers of a topology: its public keys and all secrets change together, or not at all.
 
 The new secrets are written first, beside the old ones. Then each takes the place of an old one, which is kept; and
-the last step puts the topology file with the new public keys in its place. Whatever fails before that is undone by
+the last step puts the topology file with the new public keys in its place. A failure before that is undone by
 moving files back, which needs no room on a disk that is full. If only the flush after that fails, the keys have
 changed, and the old secrets are left where they are, for the case that the disk forgets it.
 """

@@ -8,28 +8,20 @@ Queues and what is taken at once are bounded in bytes too, so that large blocks 
 """
 
 import asyncio
-import contextlib
-import errno
-import select
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from dataclasses import dataclass
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from thanos_peer.block import AgentId
-from thanos_peer.errors import ConfigError
 from thanos_peer.protocol.neighbor import LinkEvent
-from thanos_peer.topology.sockets import check_socket
+from thanos_peer.transport.addresses import listen
 from thanos_peer.transport.authenticator import Authenticator
-from thanos_peer.transport.byte_counts import HEARTBEATS
 from thanos_peer.transport.connections import Connections
-from thanos_peer.transport.descriptors import connection_of, received
 from thanos_peer.transport.inbox import Inbox
 from thanos_peer.transport.keys import Credentials
+from thanos_peer.transport.outbox import READ_AHEAD, SILENCE_MS, Outbox
 
 # Frames per callback besides a few of each neighbor: a flood cannot keep the rounds from going on.
 SPARE_AT_ONCE = 64
@@ -41,65 +33,16 @@ QUEUE_BYTES = 2**24
 AT_ONCE_BYTES = 2**26
 # Bytes that encryption adds to a frame, at most.
 SEALED = 64
-# Bytes that ZeroMQ may hold besides its queue: more than a handshake takes.
-READ_AHEAD = 65536
-# Milliseconds until the next try to connect: ZeroMQ doubles the first up to the second, and adds jitter.
-RECONNECT_MS, RECONNECT_MAX_MS = 100, 2000
-# Milliseconds between heartbeats, and without one until a link is given up. ZeroMQ's own thread sends them, even
-# if a peer is deep in its numbers.
-HEARTBEAT_MS, SILENCE_MS = 500, 4000
-# Seconds between the kernel's own probes, and how many of them: they are there before the first heartbeat.
-KEEPALIVE_S, KEEPALIVES = 1, 3
-# Milliseconds for one try to connect; Linux would go on with it for two minutes, ever more seldom.
-CONNECT_MS = 4000
-IN_USE = (
-    "the address is in use; is this peer running already, or another program? (`thanos-peer run --free-ports` "
-    "takes free ports instead)"
-)
+# Milliseconds between heartbeats. ZeroMQ's own thread sends them, even if a peer is deep in its numbers.
+HEARTBEAT_MS = 500
 # Milliseconds for ZeroMQ's handshake, with or without keys; a connection that takes longer is cut off.
 HANDSHAKE_MS = 5000
 # Seconds between two looks at the links.
 MEND = 0.5
-# Seconds without any news of a link that is down after which it is made anew.
-STUCK = 10.0
 # A plain number, as the enum's own would be looked up and checked for each frame.
 _NOBLOCK = int(zmq.NOBLOCK)
 # The method without what pyzmq wraps around it for sockets of other kinds.
 _send = zmq.backend.Socket.send
-_REFUSED = (
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-)
-_WATCHED = (
-    zmq.EVENT_CONNECTED
-    | zmq.EVENT_HANDSHAKE_SUCCEEDED
-    | zmq.EVENT_DISCONNECTED
-    | zmq.EVENT_CLOSED
-    | zmq.EVENT_CONNECT_RETRIED
-    | _REFUSED
-)
-# Systems other than Linux report only the end of both directions.
-_HUNG_UP = getattr(select, "POLLRDHUP", 0)
-_EVENTS: dict[int, LinkEvent] = {
-    zmq.EVENT_HANDSHAKE_SUCCEEDED: LinkEvent.UP,
-    zmq.EVENT_CONNECT_RETRIED: LinkEvent.RETRIED,
-}
-
-
-@dataclass
-class _Outbox:
-    """The socket to a neighbor, what watches it, whether it is connected, and when there was news of it.
-
-    The descriptor is that of the connection; None while there is none. `received` is how many bytes have come by
-    it, and when that was last seen to change.
-    """
-
-    address: str
-    socket: "zmq.Socket[bytes]"
-    monitor: "zmq.Socket[bytes]"
-    descriptor: int | None = None
-    received: tuple[int, float] = 0, 0.0
-    is_up: bool = False
-    heard: float = field(default_factory=time.monotonic)
 
 
 def queue_for(largest_frame: int) -> int:
@@ -128,24 +71,12 @@ class FrameLimits:
         return cls(largest_frame + SEALED * is_sealed, queue_for(largest_frame), max(1, at_once))
 
 
-def unresolved_host(address: str) -> str | None:
-    """The host of a tcp address if it is a name that does not resolve here and now."""
-    parts = urlsplit(address)
-    if parts.scheme != "tcp" or parts.hostname is None:
-        return None
-    try:
-        socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
-    except OSError:
-        return parts.hostname
-    return None
-
-
 class Links:
     """The open sockets of one peer; use it inside a running event loop.
 
     Args:
         bind: Where to listen.
-        neighbors: Where each neighbor listens, and where this peer is said to.
+        neighbors: Where each neighbor listens, and where the file says that this peer does.
         largest_frame: ZeroMQ closes a connection that sends a larger message.
         on_frames: Called with what has arrived, one frame or more, and whose key each came with.
         on_link: Called when something happens to the connection to a neighbor.
@@ -176,7 +107,7 @@ class Links:
             has_keys=credentials is not None,
             most_unread=(self._limits.queue + 2) * (self._limits.largest + SEALED) + READ_AHEAD,
         )
-        self._outboxes: dict[AgentId, _Outbox] = {}
+        self._outboxes: dict[AgentId, Outbox] = {}
         try:
             self._listen(bind)
             for j, address in neighbors.items():
@@ -193,8 +124,7 @@ class Links:
         self._pull.setsockopt(zmq.RCVHWM, 0)
         if self._credentials is not None:
             self._authenticator = Authenticator(self._context, self._pull, self._credentials, self._connections)
-        _check_path(bind)
-        _bind(self._pull, bind)
+        listen(self._pull, bind)
         self._inbox = Inbox(
             self._pull,
             self._connections,
@@ -208,26 +138,16 @@ class Links:
         self._loop.call_soon(self._drain_if_open)
 
     def _connect(self, j: AgentId, address: str) -> None:
-        outbox: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
-        outbox.setsockopt(zmq.SNDHWM, self._limits.queue)
-        # What the other end says is never read; it sends no heartbeats of its own, so a full queue does no harm.
-        outbox.setsockopt(zmq.RCVHWM, 1)
-        self._limit(outbox, address)
-        _keep_alive(outbox)
+        link: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
+        self._limit(link, address)
+        outbox = Outbox(link, address, queue=self._limits.queue)
         if self._credentials is not None:
-            outbox.curve_serverkey = self._credentials.public_key(j).encode()
-            outbox.curve_publickey = self._credentials.pair.public.encode()
-            outbox.curve_secretkey = self._credentials.pair.secret.encode()
-        outbox.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
-        outbox.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
-        # After this time, the next try looks up the name anew.
-        outbox.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
-        monitor = outbox.get_monitor_socket(_WATCHED)
-        self._outboxes[j] = _Outbox(address, outbox, monitor)
-        self._loop.add_reader(monitor.fileno(), self._watch, j)
+            outbox.encrypt(self._credentials, j)
+        self._outboxes[j] = outbox
+        self._loop.add_reader(outbox.monitor.fileno(), self._watch, j)
         # This descriptor, too, becomes readable again only after a read that found nothing.
         self._watch(j)
-        outbox.connect(address)
+        link.connect(address)
 
     def _limit(self, link: "zmq.Socket[bytes]", address: str) -> None:
         """What holds for every socket, before anything is read."""
@@ -263,11 +183,9 @@ class Links:
         if self._authenticator is not None:
             self._connections.pause(j, seconds)
 
-    def _close(self, outbox: _Outbox, *, linger: float) -> None:
-        outbox.socket.disable_monitor()
+    def _close(self, outbox: Outbox, *, linger: float) -> None:
         self._loop.remove_reader(outbox.monitor.fileno())
-        outbox.monitor.close(linger=0)
-        outbox.socket.close(linger=int(linger * 1000))
+        outbox.close(linger=linger)
 
     def drain(self) -> None:
         """Hand over what has arrived."""
@@ -286,18 +204,7 @@ class Links:
 
     def _watch(self, j: AgentId) -> None:
         """Pass on what became of the connection to a neighbor."""
-        outbox = self._outboxes[j]
-        while outbox.monitor.poll(0):
-            news = recv_monitor_message(outbox.monitor, zmq.NOBLOCK)
-            number, outbox.heard = news["event"], time.monotonic()
-            if number == zmq.EVENT_CONNECTED:
-                outbox.descriptor, outbox.received = news["value"], (0, outbox.heard)
-                continue
-            event = _EVENTS.get(number, LinkEvent.REFUSED if number & _REFUSED else LinkEvent.DOWN)
-            if event in (LinkEvent.UP, LinkEvent.DOWN):
-                outbox.is_up = event is LinkEvent.UP
-            if event is LinkEvent.DOWN:
-                outbox.descriptor = None
+        for event in self._outboxes[j].events():
             self._on_link(j, event)
 
     def _mend(self) -> None:
@@ -311,10 +218,10 @@ class Links:
         self._mending = self._loop.call_later(MEND, self._mend)
         for j, outbox in list(self._outboxes.items()):
             self._watch(j)
-            is_broken = outbox.is_up and (_has_hung_up(outbox) or not _sends_heartbeats(outbox, now))
+            is_broken = outbox.is_broken(now)
             if is_broken:
                 self._on_link(j, LinkEvent.DOWN)
-            if is_broken or (not outbox.is_up and now - outbox.heard > STUCK):
+            if is_broken or outbox.is_stuck(now):
                 self._close(outbox, linger=0)
                 self._connect(j, outbox.address)
 
@@ -343,87 +250,3 @@ def _beat(link: "zmq.Socket[bytes]") -> None:
     link.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     link.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
     link.setsockopt(zmq.HEARTBEAT_TTL, SILENCE_MS)
-
-
-def _keep_alive(link: "zmq.Socket[bytes]") -> None:
-    """Notice a cable that is cut before the other end has sent its first heartbeat."""
-    link.setsockopt(zmq.TCP_KEEPALIVE, 1)
-    link.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
-    link.setsockopt(zmq.TCP_KEEPALIVE_INTVL, KEEPALIVE_S)
-    link.setsockopt(zmq.TCP_KEEPALIVE_CNT, KEEPALIVES)
-    link.setsockopt(zmq.TCP_MAXRT, SILENCE_MS)
-
-
-def _has_hung_up(outbox: _Outbox) -> bool:
-    """Whether the other end has closed the connection, or the connection is gone."""
-    if outbox.descriptor is None:
-        return False
-    ends = select.poll()
-    ends.register(outbox.descriptor, _HUNG_UP)
-    return bool(ends.poll(0))
-
-
-def _sends_heartbeats(outbox: _Outbox, now: float) -> bool:
-    """Whether heartbeats have come lately, and nothing else; true where the system does not count what comes."""
-    count, since = outbox.received
-    with (
-        contextlib.suppress(OSError),
-        connection_of(-1 if outbox.descriptor is None else outbox.descriptor) as link,
-    ):
-        latest = received(link)
-        if latest != count:
-            outbox.received = latest, now
-        is_silent = latest == count > 0 and now - since > SILENCE_MS / 1000
-        return not is_silent and latest <= READ_AHEAD + HEARTBEATS * (now - outbox.heard)
-    return True
-
-
-def check_can_listen(address: str) -> None:
-    """See that a socket could listen at an address now.
-
-    Raises:
-        ConfigError: It could not.
-    """
-    _check_path(address)
-    # Listening at a path would leave it behind.
-    if not address.startswith("ipc://"):
-        with zmq.Context() as context, context.socket(zmq.PULL) as probe:
-            probe.setsockopt(zmq.IPV6, "[" in address)
-            _bind(probe, address)
-
-
-def _check_path(address: str) -> None:
-    if is_taken(address):
-        raise ConfigError(f"cannot listen on {address}: {IN_USE}")
-    check_socket(address)
-
-
-def _bind(pull: "zmq.Socket[bytes]", address: str) -> None:
-    try:
-        pull.bind(address)
-    except zmq.ZMQError as error:
-        raise ConfigError(f"cannot listen on {address}: {_explain(address, error)}") from error
-
-
-def is_taken(address: str) -> bool:
-    """Whether a process listens on an ipc address: ZeroMQ would take over its path."""
-    if not address.startswith("ipc://"):
-        return False
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(address.removeprefix("ipc://"))
-        except OSError:
-            # There is no such path, or a killed process has left it behind.
-            return False
-    return True
-
-
-def _explain(address: str, error: zmq.ZMQError) -> str:
-    name = unresolved_host(address)
-    if name is not None:
-        return f"the name {name} does not resolve"
-    if error.errno == errno.EADDRINUSE:
-        return IN_USE
-    if error.errno in (errno.EADDRNOTAVAIL, errno.ENODEV):
-        return "this host has no such address; listen elsewhere with --bind, for instance tcp://0.0.0.0:PORT"
-    return str(error.strerror or error)

@@ -2,6 +2,9 @@
 
 The step is the reference solver's first one: 1 divided by the larger of the Lipschitz constants of f's gradient
 and of g. It is shorter where f is not sparse PCA and its gradient at the start is larger than that.
+
+Tested are one iteration against its formulas written again, and that it ends at a stationary point, by the
+multipliers there, with no better feasible point near by. The number of iterations that its paper proves is not.
 """
 
 from collections.abc import Iterator

@@ -18,7 +18,7 @@ from thanos_peer.agent import Agent, Memory
 from thanos_peer.block import Block, StopWord
 from thanos_peer.errors import CheckpointError
 from thanos_peer.simulate import AgentNetwork
-from thanos_peer.storage import said
+from thanos_peer.storage import block_files
 from thanos_peer.storage.checkpoint import CheckpointStore
 from thanos_peer.storage.checkpoint_fields import VERSION, packed_blocks
 from thanos_peer.storage.state_files import Sealed
@@ -31,7 +31,7 @@ EACH = 32 + 64
 @pytest.fixture(autouse=True, scope="module")
 def three_blocks_get_a_file():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(said, "MOST_BYTES", 3 * EACH)
+        patch.setattr(block_files, "MOST_BYTES", 3 * EACH)
         yield
 
 
@@ -241,8 +241,8 @@ def test_blocks_of_another_user_are_refused(store, files, monkeypatch):
     def is_of(path):
         raise CheckpointError(f"{path} is not this peer's")
 
-    read = said.read_sealed
-    monkeypatch.setattr(said, "read_sealed", lambda path: is_of(path) if path == files[1] else read(path))
+    read = block_files.read_sealed
+    monkeypatch.setattr(block_files, "read_sealed", lambda path: is_of(path) if path == files[1] else read(path))
     with pytest.raises(CheckpointError, match=r"0-000000000009.said is not this peer's"):
         store.load()
 

@@ -1,4 +1,4 @@
-"""The blocks that a peer has said, in files beside its checkpoints: each is written once, however long it is kept.
+"""The blocks that a peer has sent, in files beside its checkpoints: each is written once, however long it is kept.
 
 A neighbor decides how many of them are needed, by its fallback. So a checkpoint holds only the latest itself. When
 these are many, they go into a file of their own, ID-END.said: sealed as a checkpoint is, its body a msgpack list
@@ -8,7 +8,7 @@ Invariants:
 1. A file is whole and has its name before a checkpoint names it, and goes when none of those kept does. One that
    no checkpoint names is what a kill has left, and is removed too.
 2. What is read is what the checkpoint names, by its checksum, and is then checked as the checkpoint's own blocks.
-3. Where a file is damaged, all blocks after it can still be said.
+3. Where a file is damaged, all blocks after it can still be sent.
 """
 
 import contextlib
@@ -72,7 +72,7 @@ class Intact(NamedTuple):
     trouble: str
 
 
-class SaidFiles:
+class BlockFiles:
     """The files with blocks of one peer.
 
     Args:
