@@ -215,8 +215,8 @@ def _trial(request: Request, contender: Contender, number: int) -> Trial:
     topology = request.load(method, contender.settings)
     if topology.problem.is_path:
         raise ConfigError(
-            f"{topology.file}: problem.mu has several values, and methods are compared on one: write one there, or "
-            "compare each with --sweep problem.mu=0.1,0.05"
+            f"{topology.file}: problem.mu has several values, and methods are compared on one: write one there, "
+            "or compare each with --sweep problem.mu=0.1,0.05"
         )
     seed, changed = seed_settings(topology, number)
     return Trial(contender, seed, request.load(method, {**contender.settings, **changed}))
