@@ -159,6 +159,15 @@ def test_how_many_samples_follow_depends_on_whether_their_sums_are_told():
     assert "One sample, or two, follow" in page(of_files(), 0)
 
 
+def test_where_missing_values_are_filled_in_their_numbers_are_told():
+    gaps = of_files(data={"kind": "files", "missing": "mean"})
+    assert [
+        "mean",
+        "its number of samples, how many values of each feature it has, and the sum of each feature",
+    ] in [list(row[:2]) for row in rows(gaps, 0, "What leaves this site")]
+    assert "One sample, or two, follow" in page(gaps, 0)
+
+
 @pytest.mark.parametrize(("method", "has_keys"), [("gram", True), ("gram", False), ("drgta", True)])
 def test_of_two_peers_each_learns_all(method, has_keys):
     topology = of_files(d=2, method=method, has_keys=has_keys)

@@ -47,6 +47,11 @@ SUMMED: Final[Mapping[str, Content]] = {
         "the same of all samples together",
     ),
 }
+# The same, where missing values are filled in.
+OF_GAPS: Final = Content(
+    "its number of samples, how many values of each feature it has, and the sum of each feature",
+    "the number of all samples, how many values of each feature are missing, and the means",
+)
 # The same, where the method mixes.
 OF_MIXING: Final[Mapping[str, Content]] = {
     "size": Content(
@@ -67,6 +72,8 @@ def content_of(topology: Topology, phase: str) -> Content:
     is_pca = topology.problem.objective is None
     if phase in METHODS:
         return METHODS[phase].content(is_pca=is_pca)
+    if phase == "mean" and topology.problem.data.fills:
+        return OF_GAPS
     mixing = OF_MIXING if METHODS[topology.method].mixes else {}
     own = mixing if is_pca else OF_OWN_OBJECTIVES
     return KEYS if phase == MASKS else own.get(phase) or SUMMED.get(phase, MIXED)
@@ -93,7 +100,7 @@ def given_away(topology: Topology) -> int:
     if topology.problem.objective is not None:
         return 0
     data = topology.problem.data
-    tells_sums = isinstance(data, FileData) and (data.center or data.scale)
+    tells_sums = isinstance(data, FileData) and (data.center or data.scale or data.fills)
     return 2 if tells_sums else 1
 
 

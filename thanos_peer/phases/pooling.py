@@ -31,7 +31,8 @@ from thanos_peer.topology.graph import Graph
 
 WHO = "that neighbor, or a peer whose numbers it has passed on, is wrong"
 UNMASKED = (
-    "a peer has sent wrong numbers, or told some peers another word than others, so that masks do not cancel"
+    "a peer has sent wrong numbers or a wrong key, or told some peers another word than others, so that masks do "
+    "not cancel; if this comes again after all have started again, start all peers with --fresh"
 )
 
 
