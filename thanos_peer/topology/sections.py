@@ -6,18 +6,9 @@ What concerns several keys at once (ids, edges, weights, p <= n) is checked in `
 import ipaddress
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from thanos_peer.algorithm.methods import CHOICES, UNNAMED
 from thanos_peer.algorithm.regularizers import REGULARIZERS, is_smooth
@@ -25,6 +16,8 @@ from thanos_peer.algorithm.schedules import SMALLEST_SIGMA
 from thanos_peer.samples import LARGEST_SIDE
 from thanos_peer.samples.names import LONGEST_NAME
 from thanos_peer.topology.code_names import check_code, check_options, check_regularizer
+from thanos_peer.topology.section import Section
+from thanos_peer.topology.weights import DEFAULT_RULE, AnyWeight, ChooseSection, PathSection
 
 
 def _is_auto(value: Any) -> str:
@@ -39,12 +32,6 @@ PositiveOrAuto = Annotated[
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 LARGEST_MATRIX = 2**28  # entries, 2 GiB
-# Of mu: squares of subgradients, and sums of those, must be finite.
-LARGEST_WEIGHT = 1e100
-# Values of mu in one run.
-MOST_WEIGHTS = 32
-# The sparsest answer that explains as much of what plain PCA does.
-DEFAULT_RULE = ("of_pca", 0.9)
 # Share of the values of a feature that may be missing, where the file does not say.
 MOST_MISSING = 0.5
 # With more, what follows from a graph would take minutes to find out.
@@ -56,12 +43,6 @@ KEY_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+
 KEY_LENGTH = 40  # of them, for 32 bytes
 InTheClear: TypeAlias = Literal["anyone on the network can read and change everything"]
 IN_THE_CLEAR: str = get_args(InTheClear)[0]
-
-
-class Section(BaseModel):
-    """Types are not bent, NaN and Inf are no numbers, unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 def check_address(address: str) -> str:
@@ -207,69 +188,13 @@ FeatureNames: TypeAlias = Annotated[
 ]
 
 
-def _check_weight(mu: float) -> float:
-    if mu > LARGEST_WEIGHT:
-        raise ValueError(f"must be at most {LARGEST_WEIGHT:g}")
-    return mu
-
-
-def _is_list_or_table(value: Any) -> str:
-    return "list" if isinstance(value, list) else "table" if isinstance(value, Mapping | Section) else "weight"
-
-
-def _check_weights(weights: list[float]) -> list[float]:
-    if not 2 <= len(set(weights)) == len(weights) <= MOST_WEIGHTS:
-        raise ValueError(f"must be a valid number, or a list of 2 to {MOST_WEIGHTS} distinct ones")
-    return weights
-
-
-class PathSection(Section):
-    """So many values of mu, from the largest useful one down, as the network finds them."""
-
-    path: Annotated[int, Field(ge=2, le=MOST_WEIGHTS)]
-
-
-class ChooseSection(Section):
-    """Which answer of a path is the result: one rule."""
-
-    nonzeros: Annotated[int, Field(ge=1)] | None = None
-    per_component: Annotated[int, Field(ge=1)] | None = None
-    variance: Annotated[float, Field(gt=0, le=1)] | None = None
-    of_pca: Annotated[float, Field(gt=0, le=1)] | None = None
-
-    @model_validator(mode="after")
-    def _has_one(self) -> Self:
-        if len(named := self.model_dump(exclude_none=True)) != 1:
-            raise ValueError(f"must be one of {', '.join(sorted(type(self).model_fields))}; here are {len(named)}")
-        return self
-
-    @property
-    def rule(self) -> tuple[str, float]:
-        """Its name, and its number."""
-        (rule,) = self.model_dump(exclude_none=True).items()
-        return rule
-
-
-Weight = Annotated[float, Field(ge=0), AfterValidator(_check_weight)]
-PositiveWeight = Annotated[float, Field(gt=0), AfterValidator(_check_weight)]
-Weights = Annotated[list[PositiveWeight], AfterValidator(_check_weights)]
-
-
 class Problem(Section):
     """Sparse PCA (8), or an objective of the user's own: n features, p components, the regularizer and its mu."""
 
     n: Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
     p: Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
     regularizer: Annotated[str, BeforeValidator(check_regularizer)]
-    mu: (
-        Annotated[
-            Annotated[Weight, Tag("weight")]
-            | Annotated[Weights, Tag("list")]
-            | Annotated[PathSection, Tag("table")],
-            Discriminator(_is_list_or_table),
-        ]
-        | None
-    ) = None
+    mu: AnyWeight | None = None
     choose: ChooseSection | None = None
     objective: Annotated[str, AfterValidator(check_code)] | None = None
     features: FeatureNames | None = None

@@ -1,4 +1,4 @@
-"""From the largest useful weight on, components of a single feature, or group, are as good as any, or stationary."""
+"""From the largest useful weight on, components of a single feature or group are as good as any, or stationary."""
 
 import numpy as np
 import pytest
