@@ -148,6 +148,9 @@ def assert_same_bits(out: Path, topology: Topology):
     assert set(outcome.rounds) == {network.k}
     assert outcome.X.tobytes() == network.X.tobytes()
     assert outcome.sparse.tobytes() == network.sparse.tobytes()
+    paths = [agent.found.path for agent in network.agents]
+    for known, there in zip(paths, outcome.paths, strict=True):
+        assert known is there is None or known.tobytes() == there.tobytes()
     tracked = network.array("D")
     assert (outcome.D is None) == (tracked is None)
     assert tracked is None or outcome.D.tobytes() == tracked.tobytes()

@@ -154,6 +154,33 @@ def test_fewer_samples_than_components_are_explained_altogether(center, method):
     assert result.explained_variance_ratio_.sum() == pytest.approx(1)
 
 
+@pytest.mark.parametrize("mu", [[0.05, 0.3, 0.1], np.array([0.3, 0.1, 0.05]), (0.1, 0.05, 0.3)])
+def test_several_weights_make_a_path_with_a_table_and_an_answer_for_each(mu):
+    result = thanos_peer.fit(make_samples(), 2, mu=mu, scale=True, choose={"nonzeros": 7})
+    assert result.path_mu_.tolist() == [row["mu"] for row in result.path_] == [0.3, 0.1, 0.05]
+    chosen = next(row for row in result.path_ if row["is_chosen"])
+    assert sum(chosen["nonzeros"]) <= 7 < sum(result.path_[-1]["nonzeros"])
+    assert result.facts["mu"] == chosen["mu"]
+    assert result.facts["choice"] == "chosen: the answer that explains most with at most 7 non-zeros"
+    for j, weight in enumerate([0.3, 0.1, 0.05]):
+        one, alone = result.at(weight), thanos_peer.fit(make_samples(), 2, mu=weight, scale=True)
+        assert one.sparse_components_.tobytes() == result.path_components_[j].tobytes()
+        assert result.path_[j]["objective"] <= alone.facts["objective"] + 1e-12
+        np.testing.assert_array_equal(one.components_, one.sparse_components_)
+    assert result.at(chosen["mu"]).components_.tobytes() == result.components_.tobytes()
+    with pytest.raises(ConfigError, match=r"the result has no answer for mu = 0.2: there are 0.3, 0.1, 0.05"):
+        result.at(0.2)
+    with pytest.raises(ConfigError, match=r"the result has no answer for mu = 0.1: it has one answer alone"):
+        thanos_peer.fit(make_samples(), 2, mu=0.1).at(0.1)
+
+
+def test_a_path_that_the_network_finds_ends_with_single_features_at_its_largest_weight():
+    result = thanos_peer.fit(make_samples(), 2, mu={"path": 4}, scale=True)
+    assert result.path_[0]["nonzeros"] == [1, 1]
+    assert len(result.path_) == 4
+    assert sum(row["is_chosen"] for row in result.path_) == 1
+
+
 def test_arrays_may_come_one_after_the_other():
     found = [thanos_peer.fit(samples, 1, max_rounds=4) for samples in (make_samples(), iter(make_samples()))]
     assert found[0].components_.tobytes() == found[1].components_.tobytes()
@@ -192,6 +219,8 @@ def test_samples_are_left_as_they_are():
             )
             for graph in ([(0, 1, 2)], [(0, "x")], [(0, 1.5)], [3], 3)
         ),
+        (make_samples(), {"mu": [0.1]}, r"problem.mu = \[0.1\]: must be a valid number, or a list of 2 to 32"),
+        (make_samples(), {"mu": [0.2, 0.1], "choose": {"zeros": 3}}, "problem.choose.zeros = 3: unknown key"),
         (make_samples(), {"mu": -1.0}, "problem.mu = -1.0: must be greater than or equal to 0"),
         (make_samples(), {"feature_names": ["a"]}, r"samples\[0\] has shape \(23, 6\); must be \(samples, 1\)"),
         (

@@ -35,7 +35,8 @@ def fit(  # noqa: PLR0913 - named, each with its default
     n_components: int,
     *,
     regularizer: str = "l1",
-    mu: float = 0.1,
+    mu: float | Sequence[float] | Mapping[str, int] = 0.1,
+    choose: Mapping[str, float] | None = None,
     regularizer_options: Mapping[str, Any] | None = None,
     graph: str | Iterable[Edge] = "ring",
     center: bool = True,
@@ -64,7 +65,11 @@ def fit(  # noqa: PLR0913 - named, each with its default
         n_components: How many components, p.
         regularizer: "l1" for sparse loadings, "l21" for sparse features, "group-l21" for sparse groups of
             features, "none" for PCA.
-        mu: Its weight.
+        mu: Its weight. Several solve a path in one run: a list of numbers, or {"path": 8} for so many from the
+            largest useful one down. With "auto", "gram" and "proximal" only.
+        choose: Of a path, which answer is the result: {"nonzeros": 40}, {"per_component": 10}, {"variance": 0.7}
+            or {"of_pca": 0.9}, which is the default: the sparsest that explains as much of what plain PCA does.
+            `path_` has the table, and `at(mu)` takes another answer.
         regularizer_options: What it needs besides: {"groups": [[0, 1], [4, 5, 6]]} for "group-l21".
         graph: Who is whose neighbor: the name of a family ("ring", "complete", ...), or pairs of agents.
         center: Whether to subtract the mean of all samples.
@@ -102,6 +107,7 @@ def fit(  # noqa: PLR0913 - named, each with its default
     )
     problem: dict[str, Any] = {"regularizer": regularizer, "regularizer_options": dict(regularizer_options or {})}
     problem |= {} if is_smooth(regularizer) else {"mu": mu}
+    problem |= {} if choose is None else {"choose": dict(choose)}
     wanted = {"max_rounds": max_rounds, "tolerance": tolerance}
     algorithm: dict[str, Any] = {"method": method, "start": {"kind": start, "seed": seed}}
     algorithm |= settings_of(method)
@@ -126,12 +132,12 @@ def fit(  # noqa: PLR0913 - named, each with its default
 
 def _plain(value: Any) -> Any:
     """The same with numbers of Python where numpy, or another package, has numbers of its own."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
-        return value.item()
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
     if hasattr(value, "__index__") and not isinstance(value, bool):
         return index(value)
     return value
@@ -212,9 +218,15 @@ def _result_of(instance: Instance, network: StackedNetwork, features: tuple[str,
         explained_variance_ratio_=findings.explained_variance_ratio,
         common_components_=None if findings.common is None else findings.common.T,
         all_components_=network.X.swapaxes(1, 2),
+        path_mu_=None if findings.path is None else np.array([row.mu for row in findings.account.path]),
+        path_components_=np.empty((0, *X.T.shape)) if findings.path is None else findings.path.swapaxes(1, 2),
         all_sparse_components_=network.sparse.swapaxes(1, 2),
         facts=facts | facts_of_loadings(X, sparse, findings),
     )
-    value = instance.divided_by(network.overall).whole.value(result.judged_components_.T)
+    value = (
+        instance.divided_by(network.overall)
+        .chosen(network.account.chosen)
+        .whole.value(result.judged_components_.T)
+    )
     result.facts["judged_objective"] = float(value)
     return result

@@ -20,7 +20,8 @@ from thanos_peer.errors import ConfigError, DataFileError
 from thanos_peer.own_code import OwnObjective, check_allowed
 from thanos_peer.phases import Found, Plan
 from thanos_peer.preparation import NOTHING_LEFT, Share, pooled_findings
-from thanos_peer.rules import regularizer_of
+from thanos_peer.preparation.own import weight_of
+from thanos_peer.rules import regularizer_of, share_of_regularizer
 from thanos_peer.samples import Incomplete, Moments
 from thanos_peer.topology import Topology
 from thanos_peer.topology.data import moments_of, samples_of
@@ -118,7 +119,12 @@ class Instance:
         if not self.is_pca:
             return None
         G = self.pooled.gradient(X)
-        return weakest_component(X, G, self.topology.problem.mu or 0.0, self.unit(G))
+        return weakest_component(X, G, self.mu, self.unit(G))
+
+    @property
+    def mu(self) -> float:
+        """The weight of the regularizer; of a path that of the chosen answer, and before that the largest."""
+        return weight_of(self.topology, self.found)
 
     @property
     def unit_in_words(self) -> str:
@@ -131,7 +137,7 @@ class Instance:
     @cached_property
     def whole_regularizer(self) -> Regularizer:
         """The sum of all g_i."""
-        return regularizer_of(self.topology, mu=self.topology.problem.mu or 0.0)
+        return regularizer_of(self.topology, mu=self.mu)
 
     @property
     def is_pca(self) -> bool:
@@ -172,6 +178,21 @@ class Instance:
             self._divided[overall] = replace(self, local_problems=own, found=found)
         return self._divided[overall]
 
+    def chosen(self, number: int | None) -> "Instance":
+        """The same network with one value of a path, by its number from the largest on; None for the largest."""
+        if number is None or not self.topology.problem.is_path:
+            return self
+        if number not in self._chosen:
+            found = replace(self.found, chosen=np.array(float(number)))
+            g = share_of_regularizer(self.topology, mu=weight_of(self.topology, found))
+            own = tuple(replace(local, g=g) for local in self.local_problems)
+            self._chosen[number] = replace(self, local_problems=own, found=found)
+        return self._chosen[number]
+
+    @cached_property
+    def _chosen(self) -> dict[int, "Instance"]:
+        return {}
+
     @cached_property
     def _divided(self) -> dict[float, "Instance"]:
         return {}
@@ -209,7 +230,7 @@ def assemble(topology: Topology, data: Sequence[Moments | Incomplete | Objective
     pcas = [each.f for each in prepared if isinstance(each.f, SparsePCA)]
     if len(pcas) == len(shares) and all(f.variance() == 0 for f in pcas):
         raise DataFileError(NOTHING_LEFT)
-    g = prepared[0].g
+    g = share_of_regularizer(topology, mu=weight_of(topology, found))
     locals_ = tuple(LocalProblem(i, share.own.objective(found), g) for i, share in enumerate(shares))
     return Instance(topology, locals_, prepared[0].start, tuple(shares), found)
 

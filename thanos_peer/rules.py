@@ -39,7 +39,7 @@ def parameters_of(topology: Topology, size: float | None = None) -> Parameters:
 
 def _slope(topology: Topology, size: float | None) -> float:
     """About the largest ||D||_F on the manifold: beta is as large, and no step longer than 1 by this."""
-    n, p, mu = topology.problem.n, topology.problem.p, topology.problem.mu or 0.0
+    n, p, mu = topology.problem.n, topology.problem.p, topology.problem.weights[0]
     return (_known(size) + regularizer_of(topology, mu=mu).lipschitz(n, p)) / topology.d
 
 
@@ -52,9 +52,10 @@ def regularizer_of(topology: Topology, *, mu: float) -> Regularizer:
     return kind.make(mu, problem.regularizer_options, n=problem.n)
 
 
-def share_of_regularizer(topology: Topology) -> Regularizer:
-    """What each agent has of it: mu r(X) / d."""
-    return regularizer_of(topology, mu=(topology.problem.mu or 0.0) / topology.d)
+def share_of_regularizer(topology: Topology, *, mu: float | None = None) -> Regularizer:
+    """What each agent has of it: mu r(X) / d; with the largest mu of the file, if not with another."""
+    largest = (topology.problem.weights or (0.0,))[0]
+    return regularizer_of(topology, mu=(largest if mu is None else mu) / topology.d)
 
 
 def start_of(topology: Topology) -> Matrix:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli.commands import call, start
+from processes import exact, write_topology
 
 from thanos_peer.algorithm.central import CENTRAL
 
@@ -215,6 +216,19 @@ def test_wrong_options_are_refused_before_anything_is_written(tmp_path, options,
     error = call("compare", SMALL, "--out", tmp_path / "out", *options, code=code).stderr
     assert words in " ".join(error.split())
     assert not (tmp_path / "out").exists()
+
+
+def test_a_path_over_mu_is_refused_before_anything_runs(tmp_path):
+    def change(raw):
+        exact("auto")(raw)
+        raw["problem"]["mu"] = [0.2, 0.1]
+
+    file = write_topology(tmp_path / "net.toml", change=change).file
+    error = call("compare", file, "--methods", "gram", "--out", tmp_path / "out", code=3).stderr
+    assert f"{file}: problem.mu has several values, and methods are compared on one" in " ".join(error.split())
+    assert not (tmp_path / "out").exists()
+    options = ("--methods", "gram", "--seeds", 1, "--out", tmp_path / "one", "--sweep", "problem.mu=0.2")
+    assert "gram problem.mu=0.2" in call("compare", file, *options).stdout
 
 
 def test_without_matplotlib_there_are_tables_and_a_word(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli.commands import call, start
+from processes import exact, write_topology
 
 from thanos_peer.cli import progress, simulate
 from thanos_peer.topology import load
@@ -204,3 +205,44 @@ def test_a_larger_weight_is_refused(new, tmp_path):
     file.write_text(re.sub(r"^mu = \S+", "mu = 1e155", file.read_text(), flags=re.MULTILINE))
     result = call("simulate", file, "--quiet", "--out", tmp_path / "run", code=3)
     assert result.stderr == f"Error: {file}: problem.mu = 1e+155: must be at most 1e+100\n"
+
+
+@pytest.mark.parametrize("command", ["simulate", "run"])
+def test_a_reference_for_several_values_of_mu_is_refused(tmp_path, command):
+    def change(raw):
+        exact("gram")(raw)
+        raw["problem"]["mu"] = [0.2, 0.1]
+
+    topology = write_topology(tmp_path / "net.toml", change=change)
+    result = call(command, topology.file, "--reference", "--out", tmp_path / "run", code=3)
+    assert result.stderr == (
+        f"Error: --reference: {topology.file} has several values of mu, each with an X* of its own; write one "
+        "value there\n"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_summary_of_a_path_has_its_table_and_the_chosen_row(tmp_path):
+    def change(raw):
+        exact("gram")(raw)
+        raw["problem"] |= {"mu": {"path": 3}, "choose": {"nonzeros": 9}}
+
+    topology = write_topology(tmp_path / "net.toml", change=change)
+    shown = call("simulate", topology.file, "--quiet", "--out", tmp_path / "run").stdout
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    (chosen,) = [row for row in summary["path"] if row["is_chosen"]]
+    assert summary["mu"] == chosen["mu"]
+    assert summary["nonzeros"] == sum(chosen["nonzeros"]) <= 9
+    assert summary["objective"] == pytest.approx(chosen["objective"], abs=1e-9)
+    assert "  path over mu        chosen: the answer that explains most with at most 9 non-zeros\n" in shown
+    assert shown.count(" mu = ") == 3
+    (marked,) = [line for line in shown.splitlines() if line.startswith("  > mu = ")]
+    assert f"{sum(chosen['nonzeros'])} non-zeros" in marked
+    assert marked.endswith(f"variance {chosen['explained']:7.2%}  converged")
+    together = sum(summary["plain_pca_explained_variance_ratio"][:2])
+    assert f", 2: {together:.0%}, " in shown
+    tables = {file.read_bytes() for file in (tmp_path / "run" / "peers").glob("*.path.csv")}
+    assert len(tables) == 1
+    lines = tables.pop().decode().splitlines()
+    assert lines[0].startswith("mu,nonzeros,nonzeros_1,nonzeros_2,explained,adjusted_1,adjusted_2,")
+    assert [float(line.split(",")[0]) for line in lines[1:]] == [row["mu"] for row in summary["path"]]

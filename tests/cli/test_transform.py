@@ -8,6 +8,7 @@ from cli.commands import call
 from samples.tables import write_table
 
 from thanos_peer.loadings import Findings, write_loadings
+from thanos_peer.preparation import Account, PathRow
 from thanos_peer.samples import table
 
 N, P = 5, 2
@@ -120,6 +121,43 @@ def test_facts_that_are_damaged_are_not_needed(tmp_path, run, facts):
     (run / "peers/0.json").write_bytes(facts)
     call("transform", run, samples, "-o", tmp_path / "scores.csv")
     assert scores_in(tmp_path / "scores.csv").shape == (53, P)
+
+
+@pytest.fixture
+def path_run(run):
+    """The same with two answers, of which the first is not the chosen one."""
+    rows = [
+        PathRow(mu, [2, 2], 0.5, [0.3, 0.2], -1.0, 0.0, has_converged=True, is_chosen=mu == 0.1)
+        for mu in (0.2, 0.1)
+    ]
+    findings = Findings(features=NAMES, path=np.array([-X, X]), account=Account(0.1, tuple(rows), "chosen"))
+    write_loadings(run / "peers" / "0.npz", X, X, X, findings)
+    return run
+
+
+@pytest.mark.parametrize(("options", "loadings"), [([], X), (["--mu", 0.1], X), (["--mu", 0.20001], -X)])
+def test_another_answer_of_a_path_is_applied_by_its_mu(tmp_path, path_run, options, loadings):
+    samples = write_table(tmp_path / "x.npy", SAMPLES)
+    call("transform", path_run, samples, "-o", tmp_path / "scores.csv", *options)
+    assert np.allclose(scores_in(tmp_path / "scores.csv"), SAMPLES @ loadings, rtol=0, atol=1e-14)
+
+
+def test_an_answer_that_a_path_has_not_is_refused_with_those_that_it_has(tmp_path, path_run):
+    samples = write_table(tmp_path / "x.npy", SAMPLES)
+    result = call("transform", path_run, samples, "-o", tmp_path / "scores.csv", "--mu", 0.15, code=3)
+    assert result.stderr == "Error: the result has no answer for mu = 0.15: there are 0.2, 0.1\n"
+    result = call("transform", path_run, samples, "-o", tmp_path / "o.csv", "--mu", 0.1, "--peer", 1, code=3)
+    assert "it has one answer alone" in result.stderr
+
+
+@pytest.mark.parametrize("path", [np.zeros((2, N, P + 1)), np.zeros((2, N)), np.full((2, N, P), np.nan)])
+def test_a_path_of_another_shape_is_refused(tmp_path, path_run, path):
+    samples, file = write_table(tmp_path / "x.npy", SAMPLES), path_run / "peers" / "0.npz"
+    np.savez(file, **(dict(np.load(file)) | {"path": path}))
+    assert (
+        "is no result of a peer: path "
+        in call("transform", path_run, samples, "-o", tmp_path / "o.csv", code=3).stderr
+    )
 
 
 @contextlib.contextmanager

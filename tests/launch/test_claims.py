@@ -1,6 +1,7 @@
 """What peers claim is computed again from the data, by code that shares nothing with theirs."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -57,6 +58,47 @@ def test_what_honest_peers_say_is_true(run):
     assert checked.false == []
     assert checked.count >= 11 * 3
     assert checked.left_out == ""
+
+
+@pytest.fixture(scope="module")
+def path_run(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("path")
+
+    def change(raw):
+        with_path_of_mu(raw)
+        for i, peer in enumerate(raw["peers"]):
+            np.save(directory / f"{i}.npy", np.random.default_rng(i).standard_normal((30, 6)) * np.arange(1, 7))
+            peer["data"] = f"{i}.npy"
+
+    topology = write_topology(directory / "net.toml", "path", 3, change=change)
+    call("simulate", topology.file, "--out", directory / "run", "--quiet")
+    return topology, directory / "run"
+
+
+def with_path_of_mu(raw):
+    raw["problem"] |= {"n": 6, "p": 2, "mu": [0.3, 0.1, 0.03], "choose": {"nonzeros": 6}}
+    raw["problem"]["data"] = {"kind": "files", "center": True, "overall": "auto"}
+    raw["algorithm"] = {"method": "proximal", "start": {"kind": "leading"}}
+
+
+def test_what_honest_peers_say_of_a_path_is_true_and_a_row_that_is_not_is_found(path_run, tmp_path):
+    topology, path = path_run
+    checked = check_claims(topology, path)
+    assert checked.false == []
+    assert checked.count >= 3 * (11 + 3 * 5)
+    for name, wrong in (("objective", 0.0), ("explained", 0.99), ("adjusted", [0.5, 0.5]), ("nonzeros", [1, 1])):
+        other = tmp_path / name
+        shutil.copytree(path, other)
+        facts = json.loads((other / "peers" / "1.json").read_text())
+        facts["path"][2][name] = wrong
+        (other / "peers" / "1.json").write_text(json.dumps(facts))
+        (false,) = check_claims(topology, other).false
+        assert (false.peer, false.name.split("[")[0]) == (1, f"path, mu = 0.03: {name}")
+    other = tmp_path / "mu"
+    shutil.copytree(path, other)
+    facts = json.loads((other / "peers" / "2.json").read_text())
+    (other / "peers" / "2.json").write_text(json.dumps(facts | {"mu": 0.2}))
+    assert {claim.name for claim in check_claims(topology, other).false} >= {"mu", "objective"}
 
 
 def tamper(path, topology, **changes):

@@ -215,6 +215,38 @@ def test_peers_killed_in_a_later_start_go_on_and_all_keep_the_same_best_answer(t
     kill_and_go_on(topology, tmp_path / "run", 2, (1,), [f"proximal:{second + 2}", f"proximal:{third + 5}"])
 
 
+def second_pass(topology):
+    """The round of phase proximal in which all but one value of mu are searched once more."""
+    network, root = AgentNetwork(build(topology)), topology.graph.tree.root
+    while network.is_preparing or network.agents[root].runner.state.root.first == 0:
+        network.advance()
+    return network.phase[1]
+
+
+def path_topology(directory, method):
+    def search(raw):
+        raw["algorithm"]["tolerance"] = 1e-5
+        raw["problem"] |= {"mu": {"path": 3}, "choose": {"variance": 0.5}}
+
+    return files_topology(directory, method=method, change=search)
+
+
+@pytest.mark.parametrize(("holder", "victims"), [(2, (1,)), (1, (0, 2))], ids=["the root", "others"])
+def test_peers_killed_anywhere_on_a_path_go_on_and_all_have_the_same_bits_and_table(tmp_path, holder, victims):
+    topology, out = path_topology(tmp_path, "proximal"), tmp_path / "run"
+    assert topology.graph.tree.root == 1
+    again = second_pass(topology)
+    places = ["weights:2", "proximal:9", f"proximal:{again + 2}", f"proximal:{again + 7}", "verdict:2"]
+    kill_and_go_on(topology, out, holder, victims, places if victims == (1,) else places[1:])
+    tables = {PeerFiles(out, topology, i).result.with_suffix(".path.csv").read_bytes() for i in range(D)}
+    assert len(tables) == 1
+
+
+def test_peers_killed_before_and_after_the_root_searches_a_path_by_gram_have_the_same_bits(tmp_path):
+    topology = path_topology(tmp_path, "gram")
+    kill_and_go_on(topology, tmp_path / "run", 2, (1, 3), ["weights:3", "gram:3", "gram:7", "verdict:3"])
+
+
 @pytest.mark.parametrize("place", ["subspace:9", "leading:5"])
 def test_after_a_power_cut_in_the_middle_of_preparing_all_go_on_with_the_same_bits(tmp_path, place):
     method = "thanos" if place.startswith("subspace") else "proximal"

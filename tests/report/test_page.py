@@ -110,6 +110,28 @@ def test_texts_from_files_are_shown_and_never_become_markup(networked):
     assert "script" not in {tag for tag, _ in page.tags}
 
 
+@pytest.mark.parametrize("has_summary", [True, False])
+def test_a_path_over_mu_has_its_table_and_a_figure_with_the_chosen_answer(tmp_path, has_summary):
+    def change(raw):
+        exact("gram")(raw)
+        raw["problem"] |= {"mu": {"path": 4}, "choose": {"variance": 0.4}}
+
+    run = network_run(tmp_path, d=3, change=change, n=6, p=2)
+    facts = json.loads((run / "peers" / "0.json").read_text())
+    if not has_summary:
+        (run / "summary.json").unlink()
+    page, pictures = report(run)
+    assert pictures.count("path") == 1
+    assert "Path over mu" in page.text
+    assert "Chosen: the answer that is the sparsest that explains at least 0.4 of all variance." in page.text
+    cells = [line.strip() for line in page.text.splitlines()]
+    for row in facts["path"]:
+        at = cells.index(f"{'→ ' if row['is_chosen'] else ''}{row['mu']:.4g}")
+        assert cells[at + 1] == str(sum(row["nonzeros"]))
+        assert cells[at + 4] == f"{row['explained']:.2%}"
+    assert any("chosen: " in caption and "non-zeros, mu = " in caption for caption in cells)
+
+
 def test_the_longest_wait_and_all_bytes_are_those_of_the_peers(networked):
     run, page, _ = networked
     facts = [json.loads((run / "peers" / f"{i}.json").read_text()) for i in range(3)]

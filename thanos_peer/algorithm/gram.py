@@ -29,6 +29,8 @@ from thanos_peer.block import Matrix, bytes_each
 
 # Operations of the root on one sum: about a second.
 WORK = 4_000_000_000
+# Eigenvalues that are worth telling.
+MOST_VALUES = 20
 # Bytes of A_iA_i' on its way up, n(n+1)/2 numbers: few enough to be worked on in seconds.
 LARGEST_FRAME = 2**26
 
@@ -56,6 +58,7 @@ class Gram(Solving):
 
     is_for_pca = True
     finds_start = True
+    sums_once = "half"
     largest_n = (math.isqrt(8 * (LARGEST_FRAME // bytes_each("int128")) + 1) - 1) // 2
 
     def __init__(self, setup: Setup) -> None:
@@ -141,6 +144,12 @@ class Gram(Solving):
         search = begin(start, float(state.size) / unit)
         return replace(state, **arrays_of(search, Search), number=np.array(float(number)))
 
+    def again(self, state: GramState, X: Matrix, sums: int) -> tuple[GramState, Matrix]:
+        """From X, with the same Gram matrix."""
+        state = replace(state, **nothing_kept(X) | {"sums": np.array(float(sums))})
+        state = self._at_start(state, X, self._setup.restarts - 1)
+        return state, self._word(GOES_ON, state.least, X, state)
+
     def _with_best(self, state: GramState, f: SparsePCA) -> GramState:
         """Keep the answer of this start if it is the best so far."""
         X, sparse = answer(state)
@@ -188,6 +197,11 @@ class Gram(Solving):
         f, unit = self._pooled(word[3 + n * p :], size)
         X = self.answer(word, n, p)[0]
         return certificate(X, f.gradient(X), self._setup.whole, size / unit, is_strict=True).relative
+
+    def spectrum(self, word: Matrix) -> Matrix:
+        """A few, however many components there are."""
+        gram = self._whole(word[self.before_point + math.prod(self._shape) :])
+        return np.asarray(np.linalg.eigvalsh(gram)[::-1][:MOST_VALUES], dtype=np.float64)
 
     def _pooled(self, half: Matrix, size: float) -> tuple[SparsePCA, float]:
         """The whole f, and what squares of samples are divided by."""

@@ -110,6 +110,20 @@ def weakest_component(X: Matrix, G: Matrix, mu: float, unit: float) -> float:
     return float(min(worth[worth > WORTHLESS], default=0.0))
 
 
+def adjusted(M: Matrix) -> Matrix:
+    """What each component adds to what those before it capture, (p,), where M = X'AA'X.
+
+    That is the variance of its scores less what the scores before it explain of them: the squares of the diagonal
+    of the Cholesky factor of M. The sum of all is never more than the trace of M.
+    """
+    M, added = sym(M), np.zeros(len(M))
+    for j in range(len(M)):
+        added[j] = max(float(M[j, j]), 0.0)
+        if added[j] > WORTHLESS * max(float(np.trace(M)), 0.0):
+            M = M - np.outer(M[:, j], M[j]) / M[j, j]
+    return added
+
+
 def judged(sparse: Matrix, common: Matrix) -> Matrix:
     """The answer that is certified: X with exact zeros where that is on the manifold, else the common X there."""
     return sparse if infeasibility(sparse) <= FEASIBLE else common

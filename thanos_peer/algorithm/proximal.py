@@ -99,6 +99,14 @@ class Proximal(Solving):
         starts = self._searched(state.number, float(state.kept_residual), state.kept)
         return state, np.concatenate([[starts, state.kept_residual, state.L], state.kept.ravel()])
 
+    def again(self, state: ProximalState, X: Matrix, sums: int) -> tuple[ProximalState, Matrix]:
+        """From X, with residuals in the same unit."""
+        setup = self._setup
+        kept = nothing_kept(X) | {"sums": np.array(float(sums)), "number": np.array(setup.restarts - 1.0)}
+        anew = replace(accelerated.start(X, setup.size), gradient=state.gradient)
+        state = ProximalState(**arrays_of(anew), **kept)
+        return state, self._word(state)
+
     @staticmethod
     def _word(state: ProximalState) -> Matrix:
         known = state.residual if np.isfinite(state.residual) else 0.0  # a word holds finite numbers

@@ -1,7 +1,7 @@
 """What a main method by sums is: it solves the whole problem, in one sum or in several."""
 
 import math
-from typing import ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -23,13 +23,26 @@ def rank(residual: float, objective: float, tolerance: float) -> tuple[bool, flo
     return not residual <= tolerance, objective
 
 
+def nearest_point(Z: Matrix) -> Matrix:
+    """X on the manifold for an answer with exact zeros: the same once it has converged."""
+    return Z if infeasibility(Z) <= FEASIBLE else polar(Z)
+
+
 class Solving(Traits, Pooled, Protocol):
-    """A class of the table: words of the starts searched, the residual, ||A||_2^2, and a point."""
+    """A class of the table: words of the starts searched, the residual, ||A||_2^2, and a point.
+
+    Attributes:
+        before_point: How many numbers of a word come before the point.
+        sums_once: Of a method that sums once, whatever point and regularizer: the array of the root's state that
+            holds the sums, which every word ends with; None for others.
+    """
 
     mixes: ClassVar[bool] = False
     settings: ClassVar[frozenset[str]] = frozenset({"restarts"})
     default_tolerance: ClassVar[float] = 1e-10
     default_rounds: ClassVar[int] = 100_000
+    before_point: ClassVar[int] = 3
+    sums_once: ClassVar[str | None] = None
     _setup: Setup
     _shape: tuple[int, int]
 
@@ -60,13 +73,19 @@ class Solving(Traits, Pooled, Protocol):
     @classmethod
     def expected(cls, outlook: Outlook) -> Expected:
         """Whole sums."""
-        sums = cls.typical_sums(outlook.p, outlook.mu, outlook.digits, outlook.restarts)
+        sums = outlook.passes * cls.typical_sums(outlook.p, outlook.mu, outlook.digits, outlook.restarts)
         return Expected(sums * outlook.rounds_of_sum, f"typically {sums} sum{'s' * (sums > 1)}")
 
     @staticmethod
     def may_be_cut(sums: int, n: int, p: int) -> bool:  # noqa: ARG004
         """Whether the search from one start may have used all its evaluations, in so many sums."""
         return False
+
+    def again(self, state: Any, X: Matrix, sums: int) -> tuple[Any, Matrix]:
+        """At the root, a search from X after one that is over, and so many sums: its state and its first word.
+
+        It is the last one of this problem: no other starts follow.
+        """
 
     def is_last(self, word: Matrix) -> bool:
         """Whether it holds the answer."""
@@ -113,6 +132,10 @@ class Solving(Traits, Pooled, Protocol):
         """||A||_2^2, or another bound of the curvature."""
         return np.asarray(word[2])
 
+    def spectrum(self, word: Matrix) -> Matrix:  # noqa: ARG002
+        """The leading eigenvalues of AA', as many as the last word tells."""
+        return np.empty(0)
+
     @staticmethod
     def point(word: Matrix, n: int, p: int) -> Matrix:
         """Where to evaluate next, or the answer with exact zeros, (n, p)."""
@@ -122,4 +145,4 @@ class Solving(Traits, Pooled, Protocol):
     def answer(cls, word: Matrix, n: int, p: int) -> tuple[Matrix, Matrix]:
         """X on the manifold, and X with exact zeros: the same once it has converged."""
         Z = cls.point(word, n, p)
-        return (Z if infeasibility(Z) <= FEASIBLE else polar(Z)), Z
+        return nearest_point(Z), Z

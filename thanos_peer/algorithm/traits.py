@@ -18,6 +18,7 @@ class Outlook(NamedTuple):
         mu: The weight of l1, where samples have 2-norm 1; None elsewhere.
         digits: Of the residual that is asked for.
         restarts: From how many starts to search.
+        passes: How often to search for all values of mu.
         d: How many agents there are.
         rounds_of_sum: How many rounds one sum takes.
         diameter: Of the graph.
@@ -28,6 +29,7 @@ class Outlook(NamedTuple):
     mu: float | None
     digits: int
     restarts: int
+    passes: int
     d: int
     rounds_of_sum: int
     diameter: int

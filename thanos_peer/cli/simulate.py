@@ -14,6 +14,7 @@ from thanos_peer.cli.methods import METHOD, warn_of_restarts
 from thanos_peer.cli.paths import PATH
 from thanos_peer.cli.progress import Progress
 from thanos_peer.cli.start import ALLOW_CODE
+from thanos_peer.errors import ConfigError
 from thanos_peer.preparation import outline
 from thanos_peer.problem import Instance, build
 from thanos_peer.simulate import AgentNetwork, EndReason, Network, StackedNetwork, measure, prepare, run
@@ -84,7 +85,16 @@ def default_directory(name: str) -> Path:
 
 
 def solve_now_if_possible(instance: Instance) -> None:
-    """Solve for X* before a run begins, unless the network has yet to find what it divides its samples by."""
+    """Solve for X* before a run begins, unless the network has yet to find what it divides its samples by.
+
+    Raises:
+        ConfigError: There are several values of mu.
+    """
+    if instance.topology.problem.is_path:
+        raise ConfigError(
+            f"--reference: {instance.topology.file} has several values of mu, each with an X* of its own; write "
+            "one value there"
+        )
     if not instance.is_divided:
         instance.solve_reference()
 

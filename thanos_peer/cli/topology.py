@@ -196,7 +196,7 @@ def facts(topology: Topology) -> dict[str, str]:
     graph, problem = topology.graph, topology.problem
     degrees, messages, plan = graph.degrees, topology.messages_per_round, outline(topology)
     rounds = (graph.rounds_to_consensus(factor) for factor in (1e-6, 1e-15))
-    mu = "" if problem.is_smooth else f", {problem.regularizer} with mu = {problem.mu:g}"
+    mu = "" if problem.is_smooth else f", {problem.regularizer} with {problem.weights_in_words()}"
     preset = "" if topology.algorithm.preset is None else f", preset {topology.algorithm.preset}"
     own = "" if problem.objective is None else f"{problem.objective}, "
     return {

@@ -126,5 +126,8 @@ def _has_same_bits(outcome: NetworkOutcome, network: AgentNetwork, i: AgentId) -
     tracked = answer.arrays.get("D")
     if outcome.D is not None and tracked is not None:
         pairs.append((outcome.D[i], tracked))
-    has_all = (outcome.D is None) == (tracked is None)
+    path, other_path = network.agents[i].found.path, outcome.paths[i]
+    if path is not None and other_path is not None:
+        pairs.append((other_path, path))
+    has_all = (outcome.D is None) == (tracked is None) and (path is None) == (other_path is None)
     return has_all and all(one.tobytes() == other.tobytes() for one, other in pairs)

@@ -203,6 +203,7 @@ def trials(request: Request, found: Sequence[Contender]) -> list[Trial]:
 
     Raises:
         TopologyError: Settings that no file may have.
+        ConfigError: There are several values of mu in a file.
     """
     made = [_trial(request, each, number) for number in range(request.seeds) for each in found]
     order = list(dict.fromkeys(trial.problem for trial in made))
@@ -211,7 +212,13 @@ def trials(request: Request, found: Sequence[Contender]) -> list[Trial]:
 
 def _trial(request: Request, contender: Contender, number: int) -> Trial:
     method = JUDGE if contender.is_central else contender.method
-    seed, changed = seed_settings(request.load(method, contender.settings), number)
+    topology = request.load(method, contender.settings)
+    if topology.problem.is_path:
+        raise ConfigError(
+            f"{topology.file}: problem.mu has several values, and methods are compared on one: write one there, "
+            "or compare each with --sweep problem.mu=0.1,0.05"
+        )
+    seed, changed = seed_settings(topology, number)
     return Trial(contender, seed, request.load(method, {**contender.settings, **changed}))
 
 

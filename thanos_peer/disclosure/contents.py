@@ -34,6 +34,7 @@ SUMMED: Final[Mapping[str, Content]] = {
         "that of all together: the leading directions and eigenvalues",
     ),
     "rotation": Content("its second moments within p directions", "those of all samples together"),
+    "weights": Content("the sum of squares of each feature", "the values of mu"),
     "agreement": Content(
         "a norm of its second moments, and its gradient at the start", "their sums over all peers"
     ),
@@ -42,7 +43,7 @@ SUMMED: Final[Mapping[str, Content]] = {
         "the mean of all X, and the sparse answer",
     ),
     "verdict": Content(
-        "its gradient at the answer, and how much of its variance that captures",
+        "its gradient at the answer, and how much of its variance that captures; of a path over mu at each answer",
         "the same of all samples together",
     ),
 }

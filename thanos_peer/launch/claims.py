@@ -16,7 +16,7 @@ Nothing here shares mathematics with what it checks: the numbers follow from the
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -74,10 +74,17 @@ class Data:
     Attributes:
         topology: What was asked for.
         read: The samples of each peer, (m_i, n), NaN where a value is missing.
+        chosen: The weight of the regularizer that an answer of a path belongs to; None for that of the file.
     """
 
     topology: Topology
     read: Sequence[Matrix]
+    chosen: float | None = None
+
+    @property
+    def mu(self) -> float:
+        """The weight of the regularizer."""
+        return self.topology.problem.weights[0] if self.chosen is None else self.chosen
 
     @cached_property
     def rows(self) -> Matrix:
@@ -116,7 +123,7 @@ class Data:
         problem, key = self.topology.problem, (X.tobytes(), overall)
         if key not in self._residuals:
             groups = problem.regularizer_options.get("groups", ())
-            found = worth_of(self.A / overall, X, problem.regularizer, problem.mu or 0.0, groups)
+            found = worth_of(self.A / overall, X, problem.regularizer, self.mu, groups)
             self._residuals[key] = found.residual / self.largest_unit
         return self._residuals[key]
 
@@ -132,7 +139,7 @@ class Data:
         """The value of the whole problem at X."""
         problem = self.topology.problem
         groups = problem.regularizer_options.get("groups", ())
-        g = (problem.mu or 0.0) * regularizer_value(X, problem.regularizer, groups)
+        g = self.mu * regularizer_value(X, problem.regularizer, groups)
         return g - float(np.square(self.A.T @ X).sum()) / 2 / overall**2
 
     def explained(self, X: Matrix) -> Matrix:
@@ -140,10 +147,16 @@ class Data:
         shares: Matrix = np.square(self.A.T @ X).sum(axis=0) / np.square(self.A).sum()
         return shares
 
+    def added(self, X: Matrix) -> Matrix:
+        """The share of ||A||_F^2 of the scores of each column of X, less what those before it explain of them."""
+        R = np.linalg.qr(self.A.T @ X, mode="r")
+        shares: Matrix = np.square(np.diag(R)) / np.square(self.A).sum()
+        return shares
+
     def _weakest(self, X: Matrix, overall: float) -> float:
         """What the weakest component is worth, relative to ||A||_2^2, leaving out those that are worth nothing."""
         size, captured = np.linalg.norm(self.A, 2) ** 2, np.linalg.svd(self.A.T @ X, compute_uv=False) ** 2
-        worth = (captured + (self.topology.problem.mu or 0.0) * overall**2) / size
+        worth = (captured + self.mu * overall**2) / size
         return float(min(worth[worth > WORTHLESS * self.largest_unit], default=0.0))
 
 
@@ -163,11 +176,16 @@ class PeerClaims:
 
     def claims(self, data: Data) -> Iterator[Claim]:
         """All that it says and that can be computed again."""
+        if (mu := self._facts.get("mu")) is not None:
+            data = replace(data, chosen=mu)
+            if (weights := data.topology.problem.weights) and mu not in weights:
+                yield Claim(self.peer, "mu", mu, f"one of {weights}", is_true=False)
         yield from self._on_samples(data)
         yield from self._on_loadings()
         if data.is_judged:
             yield from self._on_objective(data)
             yield from self._on_convergence(data)
+            yield from self._on_path(data)
 
     @property
     def _facts(self) -> Facts:
@@ -239,6 +257,21 @@ class PeerClaims:
             is_true = claimed is not None and max(off, least) <= LOOSE * most + ROUNDING
             said = f"a residual of at least {least}, columns {off} off orthonormal; at most {most} has converged"
             yield Claim(self.peer, "has_converged", claimed=True, computed=said, is_true=is_true)
+
+    def _on_path(self, data: Data) -> Iterator[Claim]:
+        """Each row of the table, of the answer with that mu."""
+        for row, components in zip(self._facts.get("path", ()), self.result.path_components_, strict=True):
+            one, X = replace(data, chosen=row["mu"]), components.T
+            name, value = f"path, mu = {row['mu']:g}", one.objective(_basis(X), self._overall)
+            explained = one.explained(_basis(X, is_span=True)).sum()
+            yield from self._equal(f"{name}: nonzeros", row["nonzeros"], np.count_nonzero(X, axis=0))
+            yield from self._equal(f"{name}: objective", row["objective"], value, max(abs(value), EXACT))
+            yield from self._equal(f"{name}: explained", row["explained"], explained)
+            yield from self._equal(f"{name}: adjusted", row["adjusted"], one.added(_basis(X)))
+            if row["has_converged"]:
+                least, most = one.least_residual(X, self._overall), one.most_residual(X, self._overall)
+                is_true = max(_infeasibility(X), least) <= LOOSE * most + ROUNDING
+                yield Claim(self.peer, f"{name}: has_converged", claimed=True, computed=least, is_true=is_true)
 
 
 def check_claims(topology: Topology, path: Path) -> Checked:

@@ -5,7 +5,7 @@ import shlex
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -15,6 +15,7 @@ from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import PeerFailedError
 from thanos_peer.launch.fork_server import ForkServer, PeerProcess
 from thanos_peer.peer.status import ask, local_address
+from thanos_peer.preparation import Account
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.trajectory import TrajectoryReader
 from thanos_peer.topology import Topology
@@ -88,6 +89,7 @@ class ClusterSnapshot:
     X: Matrix
     eta: Matrix
     overall: float | None
+    account: Account = field(default_factory=Account)
 
 
 class Cluster:

@@ -2,8 +2,11 @@
 
 03.npz  X, the sparse X, and D of methods that track gradients, as they are; polar, the nearest X with orthonormal
         columns; support, where the sparse loadings are not zero; and as far as they are known features, mean,
-        scale, fill (what a missing value became), explained_variance_ratio, and common, the mean of all X
+        scale, fill (what a missing value became), explained_variance_ratio, and common, the mean of all X;
+        and of a path over mu: path_mu, from the largest on, and path, the sparse loadings for each, (k, n, p)
 03.csv  a row per feature: its name, its loadings x_1 to x_p, its sparse loadings s_1 to s_p
+03.path.csv  of a path a row per mu: non-zeros, variance explained, objective, residual, whether it has converged,
+        and whether it is the one that the loadings belong to
 03.json the same run in numbers
 """
 
@@ -11,7 +14,7 @@ import contextlib
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -25,6 +28,7 @@ from thanos_peer.durable import whole_file
 from thanos_peer.errors import DataFileError
 from thanos_peer.json_files import Count, DamagedJSONError, read_json
 from thanos_peer.loadings.findings import Findings
+from thanos_peer.preparation import Account, PathRow
 from thanos_peer.samples import named
 from thanos_peer.samples.npy import load_arrays
 
@@ -44,6 +48,10 @@ def write_loadings(path: Path, X: Matrix, D: Matrix | None, sparse: Matrix, find
             arrays[name] = known
     with whole_file(path.with_suffix(".csv"), is_private=True) as file, as_text(file) as text:
         _write_csv(text, X, sparse, findings.features)
+    if findings.path is not None:
+        arrays |= {"path": findings.path, "path_mu": np.array([row.mu for row in findings.account.path])}
+        with whole_file(path.with_suffix(".path.csv"), is_private=True) as file, as_text(file) as text:
+            _write_path(text, findings.account.path)
     with whole_file(path, is_private=True) as file:
         np.savez(file, **arrays)
 
@@ -68,6 +76,15 @@ class RunFacts:
     rounds_by_phase: dict[str, Count] | None = None
     phases_cut_short: list[str] = field(default_factory=list)
     starts: Count | None = None
+    choice: str = ""
+    path: list[PathRow] = field(default_factory=list)
+    plain_pca_explained_variance_ratio: list[FiniteFloat] | None = None
+
+    @property
+    def account(self) -> Account:
+        """What helps to choose mu and p."""
+        mu = next((row.mu for row in self.path if row.is_chosen), None)
+        return Account(mu, tuple(self.path), self.choice, tuple(self.plain_pca_explained_variance_ratio or ()))
 
 
 def read_facts(path: Path) -> RunFacts:
@@ -101,6 +118,23 @@ def read_matrices(path: Path, shape: tuple[int, int]) -> tuple[Matrix, Matrix, M
     return X, sparse, D
 
 
+def read_path(path: Path, shape: tuple[int, int]) -> Matrix | None:
+    """Read the answers of a path, (k, n, p), from a peer's .npz; None where there are none.
+
+    Raises:
+        DataFileError: They are damaged, or of another shape.
+    """
+    with named(str(path)):
+        answers = load_arrays(path).get("path")
+        if answers is None:
+            return None
+        if answers.dtype != np.float64 or answers.ndim != 3 or answers.shape[1:] != shape:
+            raise DataFileError(f"is no result of this topology: path must be float64 of shape (k, *{shape})")
+        if not _are_sound(answers):
+            raise DataFileError("is no result of this topology: path must be finite, and below 1e100")
+    return answers
+
+
 def _are_sound(numbers: Matrix) -> bool:
     """Whether they, and the sum of their squares, are finite."""
     return bool(np.isfinite(numbers).all() and np.abs(numbers).max(initial=0.0) < LARGEST_NUMBER)
@@ -112,6 +146,17 @@ def as_text(file: IO[bytes]) -> Iterator[io.TextIOWrapper]:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     yield text
     text.detach()
+
+
+def _write_path(file: io.TextIOWrapper, path: Sequence[PathRow]) -> None:
+    components = range(1, len(path[0].nonzeros) + 1)
+    writer = csv.writer(file, lineterminator="\n")
+    names = ("mu", "nonzeros", *(f"nonzeros_{j}" for j in components))
+    shares = ("explained", *(f"adjusted_{j}" for j in components))
+    writer.writerow([*names, *shares, "objective", "residual", "has_converged", "is_chosen"])
+    for row in path:
+        counts, worth = (sum(row.nonzeros), *row.nonzeros), (row.explained, *row.adjusted)
+        writer.writerow([row.mu, *counts, *worth, row.objective, row.residual, row.has_converged, row.is_chosen])
 
 
 def _write_csv(file: io.TextIOWrapper, X: Matrix, sparse: Matrix, features: tuple[str, ...] | None) -> None:

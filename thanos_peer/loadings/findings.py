@@ -1,6 +1,6 @@
 """What is known of loadings beside their numbers."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from thanos_peer.agent import Agent
 from thanos_peer.algorithm.stiefel import infeasibility
 from thanos_peer.block import Matrix
 from thanos_peer.phases import Found
-from thanos_peer.preparation import applied
+from thanos_peer.preparation import Account, account_of, applied
 from thanos_peer.topology import Topology
 
 
@@ -31,6 +31,8 @@ class Findings:
         explained_variance_ratio: The share of the variance of all samples that each component explains, (p,).
         sparse_explained_variance: The share that the sparse loadings explain, all components together.
         residual: What is certified of the sparse loadings: how far from stationary, relative to ||A||_2^2.
+        path: Of a path the sparse loadings for each mu, from the largest on, (k, n, p).
+        account: What helps to choose mu and p.
     """
 
     features: tuple[str, ...] | None = None
@@ -46,6 +48,8 @@ class Findings:
     explained_variance_ratio: Matrix | None = None
     sparse_explained_variance: float | None = None
     residual: float | None = None
+    path: Matrix | None = None
+    account: Account = field(default_factory=Account)
 
 
 def findings_of(topology: Topology, agent: Agent, features: tuple[str, ...] | None) -> Findings:
@@ -71,13 +75,16 @@ def found_as_findings(topology: Topology, found: Found, features: tuple[str, ...
         explained_variance_ratio=found.explained,
         sparse_explained_variance=_number(found.sparse_explained),
         residual=_number(found.residual),
+        path=None if found.table is None else found.path,
+        account=account_of(topology, found),
     )
 
 
 def facts_of_loadings(X: Matrix, sparse: Matrix, findings: Findings) -> dict[str, Any]:
     """What there is to say of loadings in numbers."""
-    shares = findings.explained_variance_ratio
-    return {
+    shares, account = findings.explained_variance_ratio, findings.account
+    path = {"mu": account.mu, "choice": account.choice, "path": [asdict(row) for row in account.path]}
+    return (path if account.path else {}) | {
         "samples": findings.samples,
         "missing": None if findings.missing is None else findings.missing.astype(int).tolist(),
         "picks_columns": findings.is_picked,
@@ -87,6 +94,7 @@ def facts_of_loadings(X: Matrix, sparse: Matrix, findings: Findings) -> dict[str
         "explained_variance_ratio": None if shares is None else shares.tolist(),
         "sparse_explained_variance": findings.sparse_explained_variance,
         "residual": findings.residual,
+        "plain_pca_explained_variance_ratio": list(account.plain_pca) or None,
         "feasibility": float(infeasibility(X)),
         "nonzeros": np.count_nonzero(sparse, axis=0).tolist(),
         "nonzero_rows": int(np.count_nonzero(sparse.any(axis=1))),

@@ -1,6 +1,7 @@
 """A peer's result, read back from its run directory."""
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thanos_peer.algorithm.measures import judged
+from thanos_peer.algorithm.solving import nearest_point
 from thanos_peer.algorithm.stiefel import polar
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError, DataFileError
@@ -15,6 +17,9 @@ from thanos_peer.json_files import DamagedJSONError, read_json
 from thanos_peer.samples import Columns, check_same_features, columns_of, named, unmasked
 from thanos_peer.samples.npy import load_arrays
 from thanos_peer.samples.table import checked_samples
+
+# A value of mu may be named as tables print it.
+NEAR_ENOUGH = 1e-3
 
 Kind: TypeAlias = Literal["dense", "polar", "sparse"]
 
@@ -35,6 +40,8 @@ class Result:
             to. What `residual`, `has_converged` and `verdict` of the facts are of is `judged_components_`.
         all_components_: The loadings of every agent, (d, p, n), where all ran in this process.
         all_sparse_components_: The sparse loadings of every agent, (d, p, n), likewise.
+        path_mu_: Of a path over mu its values, from the largest on, (k,); None where there is one alone.
+        path_components_: The sparse loadings for each, (k, p, n); nothing without a path.
         facts: What else is known of the run, as in the .json beside the result.
     """
 
@@ -48,6 +55,8 @@ class Result:
     common_components_: Matrix | None = None
     all_components_: Matrix | None = None
     all_sparse_components_: Matrix | None = None
+    path_mu_: Matrix | None = None
+    path_components_: Matrix = field(default_factory=lambda: np.empty((0, 0, 0)))
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -69,6 +78,36 @@ class Result:
         """
         common = self.components_ if self.common_components_ is None else self.common_components_
         return judged(self.sparse_components_.T, polar(common.T)).T
+
+    @property
+    def path_(self) -> list[dict[str, Any]]:
+        """The table of a path, a row per mu: see docs/topology.md; empty where there is none."""
+        rows: list[dict[str, Any]] = self.facts.get("path") or []
+        return rows
+
+    def at(self, mu: float) -> "Result":
+        """The same with the answer of another mu of the path.
+
+        Raises:
+            ConfigError: There is no such answer.
+        """
+        known = [] if self.path_mu_ is None else self.path_mu_.tolist()
+        near = [j for j, each in enumerate(known) if math.isclose(each, mu, rel_tol=NEAR_ENOUGH)]
+        if len(near) != 1:
+            there = f"there are {', '.join(f'{each:g}' for each in known)}" if known else "it has one answer alone"
+            raise ConfigError(f"the result has no answer for mu = {mu:g}: {there}")
+        components = self.path_components_[near[0]]
+        dense = nearest_point(components.T).T
+        return replace(
+            self,
+            components_=dense,
+            sparse_components_=components,
+            common_components_=dense,
+            explained_variance_ratio_=None,
+            all_components_=None,
+            all_sparse_components_=None,
+            facts={name: self.facts[name] for name in ("picks_columns",) if name in self.facts},
+        )
 
     @property
     def columns(self) -> Columns:
@@ -154,6 +193,9 @@ def _result_of(arrays: dict[str, NDArray[Any]], facts: dict[str, Any]) -> Result
     features = arrays.get("features")
     if features is not None and (features.shape != (n,) or features.dtype.kind != "U"):
         raise DataFileError(f"is no result of a peer: features must be {n} strings")
+    path = _checked(arrays, "path", ndim=3) if "path" in arrays else np.empty((0, n, p))
+    if path.shape[1:] != (n, p):
+        raise DataFileError(f"is no result of a peer: path is of shape {path.shape}")
     known = {"mean": (n,), "scale": (n,), "fill": (n,), "common": (n, p), "explained_variance_ratio": (p,)}
     numbers = {name: _checked(arrays, name, shape=shape) for name, shape in known.items() if name in arrays}
     if "scale" in numbers and not (numbers["scale"] > 0).all():
@@ -167,6 +209,8 @@ def _result_of(arrays: dict[str, NDArray[Any]], facts: dict[str, Any]) -> Result
         feature_names_in_=features,
         explained_variance_ratio_=numbers.get("explained_variance_ratio"),
         common_components_=numbers["common"].T if "common" in numbers else None,
+        path_mu_=_checked(arrays, "path_mu", shape=(len(path),)) if len(path) else None,
+        path_components_=path.swapaxes(1, 2),
         facts=facts,
     )
 

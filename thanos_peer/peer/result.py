@@ -83,6 +83,8 @@ class OutcomeWriter:
             )
         if agent.is_done:
             log.info("%s", agent.convergence.words)
+            if (choice := findings.account.choice) != "":
+                log.info("mu = %.4g, %s", findings.account.mu, choice)
             log.info("%s", words_on_loadings(answer.sparse, findings))
         log.info("ended: %s; results of round %d in %s", ending.partition(":")[0], answer.k, files.result)
 

@@ -52,12 +52,18 @@ class Found:
         start: Where the main phase begins, (n, p).
         agreed: What the main method's own preparation has found.
         values: The p leading eigenvalues of AA'.
+        spectrum: More of them, where the main method knows all.
         final: The last state of the main phase, by name.
         X: Its answer, (n, p).
         sparse: Its answer with exact zeros, (n, p); after phase consensus the same at all agents.
         common: The mean of all X, (n, p).
         starts: From how many starts it was searched.
         total: ||A||_F^2 of all samples.
+        mus: The values of mu that the network has found, from the largest on.
+        path: Of a path, the answers with exact zeros, in the same order, (k, n, p).
+        marks: From how many starts each was searched, negative where it has not converged, (k,).
+        table: A row for each: see `preparation.choice`.
+        chosen: The number of the one that the result is, counted from 0.
         residual: The certified residual of the answer.
         weakest: What the weakest component is worth, relative to what the residual is.
         objective: The value of the whole problem.
@@ -78,12 +84,18 @@ class Found:
     start: Matrix | None = None
     agreed: Matrix | None = None
     values: Matrix | None = None
+    spectrum: Matrix | None = None
     final: Mapping[str, Matrix] | None = None
     X: Matrix | None = None
     sparse: Matrix | None = None
     common: Matrix | None = None
     starts: Matrix | None = None
     total: Matrix | None = None
+    mus: Matrix | None = None
+    path: Matrix | None = None
+    marks: Matrix | None = None
+    table: Matrix | None = None
+    chosen: Matrix | None = None
     residual: Matrix | None = None
     weakest: Matrix | None = None
     objective: Matrix | None = None

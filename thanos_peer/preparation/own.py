@@ -139,6 +139,17 @@ class Own:
         )
 
 
+def weights_of(topology: Topology, found: Found) -> tuple[float, ...]:
+    """All values of mu, from the largest on: those of the file, or those that the network has found."""
+    return topology.problem.weights or tuple(map(float, known(found.mus)))
+
+
+def weight_of(topology: Topology, found: Found) -> float:
+    """The mu of the answer: of a path the chosen one, and before that the largest."""
+    weights = weights_of(topology, found)
+    return weights[0 if found.chosen is None else int(found.chosen)]
+
+
 def applied(topology: Topology, found: Found) -> tuple[Matrix | None, Matrix | None]:
     """What was taken away from all samples, and what they were divided by then, by column; None for nothing."""
     data = topology.problem.data

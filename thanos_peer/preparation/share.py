@@ -8,19 +8,23 @@ import numpy as np
 from thanos_peer.algorithm.method import Preparation, Setup
 from thanos_peer.algorithm.methods import METHODS, MIXING, SUMMING
 from thanos_peer.algorithm.objectives import Objective, SparsePCA
+from thanos_peer.algorithm.path import Path
 from thanos_peer.algorithm.polynomial import distinct_eigenvalues
+from thanos_peer.algorithm.pooling import Pooled
 from thanos_peer.algorithm.regularizers import Regularizer, Zero
 from thanos_peer.algorithm.ritz import leading_of
 from thanos_peer.algorithm.traits import Traits
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.phases import Found, Masking, Mixing, Phase, Plan, Pooling, run_sums
-from thanos_peer.preparation.own import Own
+from thanos_peer.preparation.own import Own, weight_of, weights_of
 from thanos_peer.preparation.scaling import Besides, Scaling
 from thanos_peer.preparation.start import Start
 from thanos_peer.preparation.verdict import Verdict
+from thanos_peer.preparation.weights import Weights
 from thanos_peer.rules import parameters_of, regularizer_of, restart_of, seed_of, share_of_regularizer, start_of
 from thanos_peer.samples import Incomplete, Moments
 from thanos_peer.topology import Topology
+from thanos_peer.topology.prediction import passes_of
 from thanos_peer.topology.sections import DestinyStart, LeadingStart
 
 SCALED = 'problem.data.overall = "auto" for files, or take method = "auto", which cannot diverge'
@@ -69,6 +73,7 @@ class Share:
         before = Scaling(self.own, besides).phases()
         if not self.finds_start_itself:
             before += Start(self.own).phases()
+        before += Weights(self.own).phases()
         if preparation is not None and besides is None:
             before.append(self._agreement_phase(preparation))
         main = self._main_phase()
@@ -88,8 +93,13 @@ class Share:
 
     @property
     def finds_start_itself(self) -> bool:
-        """Whether the leading vectors are wanted, and follow from what the method sums anyway."""
-        return self._method.finds_start and isinstance(self._topology.algorithm.start, LeadingStart)
+        """Whether the leading vectors are wanted, and follow from what the method sums anyway.
+
+        Where the network finds the values of mu, they are wanted before.
+        """
+        is_in_time = bool(self._topology.problem.weights)
+        is_wanted = isinstance(self._topology.algorithm.start, LeadingStart)
+        return self._method.finds_start and is_wanted and is_in_time
 
     @property
     def _agrees_at_once(self) -> bool:
@@ -117,20 +127,37 @@ class Share:
         return self._mixing_phase() if self._method.mixes else self._summing_phase()
 
     def _summing_phase(self) -> Pooling:
-        topology, method = self._topology, SUMMING[self._topology.method]
+        topology, problem, method = self._topology, self._topology.problem, SUMMING[self._topology.method]
+        allowed = topology.max_rounds // topology.graph.tree.rounds
+        most = method.most(allowed, *self._shape, topology.algorithm.restarts)
         return Pooling(
             topology.method,
             agent=self.own.agent,
             graph=topology.graph,
-            layout=method.layout(*self._shape, is_pca=self.own.is_pca),
-            most=method.most(
-                topology.max_rounds // topology.graph.tree.rounds, *self._shape, topology.algorithm.restarts
-            ),
+            layout=Path.layout(method, problem.weight_count, *self._shape)
+            if problem.is_path
+            else method.layout(*self._shape, is_pca=self.own.is_pca),
+            most=min(allowed, passes_of(problem) * most),
             has_tolerance=True,
-            prepare=lambda found: method.make(self.prepare_main(found)),
+            prepare=self._solving,
             conclude=self._find_pooled,
             answer=self._pooled_answer,
         )
+
+    def _solving(self, found: Found) -> Pooled:
+        """The method, or a path of several."""
+        method, setup = SUMMING[self._topology.method], self.prepare_main(found)
+        if not self._topology.problem.is_path:
+            return method.make(setup)
+        return Path(method, setup, [self._weighted(mu) for mu in weights_of(self._topology, found)])
+
+    def _weighted(self, mu: float) -> Regularizer:
+        return regularizer_of(self._topology, mu=mu)
+
+    def _words(self, word: Matrix) -> list[Matrix]:
+        """That of each search of the main phase."""
+        problem = self._topology.problem
+        return Path.words(word, problem.weight_count, *self._shape) if problem.is_path else [word]
 
     def _mixing_phase(self) -> Mixing:
         return Mixing(
@@ -159,7 +186,7 @@ class Share:
         return Setup(
             f=f,
             g=self._g,
-            whole=regularizer_of(topology, mu=topology.problem.mu or 0.0),
+            whole=self._weighted(weight_of(topology, found)),
             d=self.own.d,
             start=start,
             parameters=lambda: parameters_of(topology, size),
@@ -191,27 +218,36 @@ class Share:
         if found.values is None:
             return 1.0
         smallest = max(float(found.values[-1]), 1e-12 * float(found.values[0]))
-        return (self.own.in_units(found, np.asarray(smallest)) or 1.0) + (self._topology.problem.mu or 0.0)
+        return (self.own.in_units(found, np.asarray(smallest)) or 1.0) + weight_of(self._topology, found)
 
     def _pooled_answer(self, found: Found, word: Matrix | None) -> tuple[Matrix, Matrix]:
         method = SUMMING[self._topology.method]
         if word is None:
             start = self.own.start(found)
             return start, start
-        return method.answer(word, *self._shape)
+        return method.answer(self._words(word)[0], *self._shape)
 
     def _find_pooled(self, found: Found, word: Matrix) -> Found:
-        method = SUMMING[self._topology.method].make(self.prepare_main(found))
+        method, words = SUMMING[self._topology.method].make(self.prepare_main(found)), self._words(word)
+        if len(words) > 1:
+            path = [method.answer(each, *self._shape)[1] for each in words]
+            found = replace(found, path=np.array(path), marks=np.array([each[0] for each in words]))
+        word = words[0]
         X, sparse = method.answer(word, *self._shape)
         residual = np.asarray(method.residual(word))
         starts = method.starts(word)
         found = replace(found, X=X, sparse=sparse, common=X, residual=residual, starts=starts, final={})
         if self._method.finds_start:
             size = method.size(word) * (1.0 if found.overall is None else found.overall**2)
-            found = replace(found, size=size)
+            found = replace(found, size=size, spectrum=self._spectrum(found, method.spectrum(word)))
             if found.overall is None:
                 found = self.own.divided(found, size)
         return found
+
+    @staticmethod
+    def _spectrum(found: Found, values: Matrix) -> Matrix:
+        """In the unit of the samples themselves."""
+        return values * (1.0 if found.overall is None else found.overall**2)
 
 
 def pooled_findings(topology: Topology, shares: Sequence[Share]) -> Found:

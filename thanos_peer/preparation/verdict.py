@@ -1,22 +1,25 @@
 """What the agents have come to, and what it is worth."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from thanos_peer.algorithm.faults import ROUNDING, parts_fault, range_fault
-from thanos_peer.algorithm.measures import certificate, judged, weakest_component
+from thanos_peer.algorithm.measures import adjusted, certificate, judged, weakest_component
 from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.algorithm.mixing import BLOW_UP
 from thanos_peer.algorithm.objectives import SparsePCA
 from thanos_peer.algorithm.pooling import Pooled, Sum
+from thanos_peer.algorithm.solving import nearest_point
 from thanos_peer.algorithm.stiefel import infeasibility, norm, orthonormal_basis, polar, sym
 from thanos_peer.algorithm.units import scale, unit_of
 from thanos_peer.algorithm.zeros import sparse_point
 from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
 from thanos_peer.phases import Found, Phase
-from thanos_peer.preparation.own import NOTHING_LEFT, Own, known
+from thanos_peer.preparation.choice import choice_of
+from thanos_peer.preparation.own import NOTHING_LEFT, Own, known, weight_of
 from thanos_peer.rules import regularizer_of
 from thanos_peer.topology.sections import FileData
 
@@ -37,13 +40,17 @@ class Verdict:
 
     def phases(self) -> list[Phase]:
         """Those that the topology needs."""
-        if not isinstance(self._own.topology.problem.data, FileData):
+        problem = self._own.topology.problem
+        if not (isinstance(problem.data, FileData) or problem.is_path):
             return []
         (n, p), phases = self._own.shape, list[Phase]()
         if self._is_mixed:
             phases.append(self._own.sum("consensus", n * p, 2 * n * p, self._consensus_sum, self._find_consensus))
-        count = n * p + p + 2 + (0 if self._own.is_pca else n * p)
-        phases.append(self._own.sum("verdict", count, count, self._verdict_sum, self._find_verdict))
+        each = n * p + p + 2 + (0 if self._own.is_pca else n * p)
+        count = problem.weight_count * each
+        phases.append(
+            self._own.sum("verdict", count, count + problem.is_path, self._verdict_sum, self._find_verdict)
+        )
         return phases
 
     def _consensus_sum(self, found: Found) -> Pooled:
@@ -73,26 +80,61 @@ class Verdict:
         return replace(found, common=common, sparse=sparse)
 
     def _verdict_sum(self, found: Found) -> Pooled:
+        """The numbers of the answer; or of each answer of a path, of which the root says which is the result."""
+        if not self._own.topology.problem.is_path:
+            return Sum(
+                lambda: self._numbers(found),
+                sum_fault=lambda sums: self._verdict_fault(found, sums),
+                word_fault=lambda word: self._verdict_fault(found, word),
+            )
+        answers = self._answers(found)
+
+        def fault(sums: Matrix) -> str | None:
+            parts = zip(answers, np.split(sums, len(answers)), strict=True)
+            return next((wrong for one, part in parts if (wrong := self._verdict_fault(one, part))), None)
+
+        def choice_fault(word: Matrix) -> str | None:
+            choice = choice_of(self._own.topology, found)
+            return choice.fault(float(word[-1]), self._explained(answers, word[:-1]))
+
+        def decide(sums: Matrix) -> Matrix:
+            chosen = choice_of(self._own.topology, found).of(self._explained(answers, sums))
+            return np.append(sums, float(chosen))
+
+        return Sum(
+            lambda: np.concatenate([self._numbers(one) for one in answers]),
+            decide,
+            sum_fault=fault,
+            word_fault=lambda word: fault(word[:-1]) or choice_fault(word),
+        )
+
+    def _answers(self, found: Found) -> list[Found]:
+        """What is known of each answer of a path, as if it were the result."""
+        return [
+            replace(found, X=(X := nearest_point(Z)), common=X, sparse=Z, chosen=np.array(float(j)))
+            for j, Z in enumerate(known(found.path))
+        ]
+
+    @staticmethod
+    def _explained(answers: Sequence[Found], sums: Matrix) -> Matrix:
+        """The share that the sparse components of each answer explain."""
+        worth = np.split(sums, len(answers))
+        return np.array([part[-1] / part[-2] for part in worth])
+
+    def _numbers(self, found: Found) -> Matrix:
         """The gradient of f_i at the answer; f_i at the common X or, of PCA, what each of its columns captures.
 
         Of PCA also ||A_i||_F^2, and what the sparse X captures; of another f its gradient at the start.
         """
         f, nearest = self._own.objective(found), self._nearest(found)
-
-        def numbers() -> Matrix:
-            worth = np.zeros(self._own.shape[1] + 2)
-            if isinstance(f, SparsePCA):
-                worth[:-2] = np.diag(f.captured(nearest))
-                worth[-2:] = f.variance(), np.trace(f.captured(orthonormal_basis(known(found.sparse))))
-            else:
-                worth[0] = f.value(nearest)
-                worth = np.concatenate([worth, f.gradient(self._own.start(found)).ravel()])
-            return np.concatenate([f.gradient(self._answer(found)).ravel(), worth])
-
-        def fault(sums: Matrix) -> str | None:
-            return self._verdict_fault(found, sums)
-
-        return Sum(numbers, sum_fault=fault, word_fault=fault)
+        worth = np.zeros(self._own.shape[1] + 2)
+        if isinstance(f, SparsePCA):
+            worth[:-2] = np.diag(f.captured(nearest))
+            worth[-2:] = f.variance(), np.trace(f.captured(orthonormal_basis(known(found.sparse))))
+        else:
+            worth[0] = f.value(nearest)
+            worth = np.concatenate([worth, f.gradient(self._own.start(found)).ravel()])
+        return np.concatenate([f.gradient(self._answer(found)).ravel(), worth])
 
     def _verdict_fault(self, found: Found, sums: Matrix) -> str | None:
         """Of PCA: ||A||_F^2 is known or at least this agent's own, and nothing captures more."""
@@ -117,10 +159,27 @@ class Verdict:
         """What is certified."""
         return judged(known(found.sparse), self._nearest(found))
 
-    def _find_verdict(self, found: Found, sums: Matrix) -> Found:
+    def _find_verdict(self, found: Found, word: Matrix) -> Found:
+        if not self._own.topology.problem.is_path:
+            return self._judged(found, word)
+        answers, chosen = self._answers(found), int(word[-1])
+        parts = np.split(word[:-1], len(answers))
+        judged_ones = [self._judged(one, part) for one, part in zip(answers, parts, strict=True)]
+        table = [self._row(one, part) for one, part in zip(judged_ones, parts, strict=True)]
+        starts = np.abs(known(found.marks)[chosen])
+        return replace(judged_ones[chosen], table=np.array(table), starts=starts)
+
+    def _row(self, found: Found, sums: Matrix) -> Matrix:
+        """Of one answer, the columns of `Found.table`."""
+        n, p = self._own.shape
+        X, G = self._answer(found), sums[: n * p].reshape(n, p)
+        known_of_it = (found.residual, found.weakest, found.objective, found.sparse_explained)
+        return np.concatenate([list(map(known, known_of_it)), adjusted(-X.T @ G) / sums[-2]])
+
+    def _judged(self, found: Found, sums: Matrix) -> Found:
         n, p = self._own.shape
         G, worth = sums[: n * p].reshape(n, p), sums[n * p :]
-        mu = self._own.topology.problem.mu or 0.0
+        mu = weight_of(self._own.topology, found)
         nearest, answer = self._nearest(found), self._answer(found)
         whole = regularizer_of(self._own.topology, mu=mu)
         size = self._size(found, answer, G, worth)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from thanos_peer.block import Matrix
 from thanos_peer.plots import Theme, add_scale, colormap, has_scales, paint_network, picture, proportion, readable
+from thanos_peer.preparation import PathRow
 from thanos_peer.report.findings import TradeOff, end_of, longest_waits, mean_of
 from thanos_peer.report.reading import Run
 
@@ -222,6 +223,35 @@ def trade_off_drawing(run: Run, trade_off: TradeOff) -> Drawing | None:
         told += f": {end.sparse:.2%} with {end.nonzeros} of {size}"
     alt = "Line chart of the variance explained against the number of non-zero loadings"
     return Drawing("sparsity", alt, told + ".", (WIDTH, HEIGHT + 0.6), paint)
+
+
+def path_drawing(path: Sequence[PathRow]) -> Drawing:
+    """Non-zeros against variance along a path over mu, with the chosen answer marked."""
+    counts = np.array([sum(row.nonzeros) for row in path])
+    shares = np.array([100 * row.explained for row in path])
+    chosen = next((j for j, row in enumerate(path) if row.is_chosen), 0)
+
+    def paint(figure: Any, theme: Theme) -> None:
+        axes = _axes(figure, "Path over mu", "non-zero loadings", "variance explained (%)")
+        is_done = np.array([row.has_converged is not False for row in path])
+        axes.plot(counts, shares, color=theme.curves[0], linewidth=1.1)
+        for mask, face, label in (
+            (is_done, theme.curves[0], "a value of mu"),
+            (~is_done, "none", "not converged"),
+        ):
+            if mask.any():
+                options = {"ms": 5, "color": theme.curves[0], "mfc": face, "label": label, "clip_on": False}
+                axes.plot(counts[mask], shares[mask], "o", **options)
+        label = f"chosen: mu = {path[chosen].mu:.4g}"
+        options = {"ms": 9, "color": theme.curves[1], "label": label, "clip_on": False}
+        axes.plot(counts[chosen], shares[chosen], "o", zorder=3, **options)
+        axes.set_ylim(bottom=0)
+        figure.legend(loc="outside lower center", ncol=2, frameon=False)
+
+    told = f"chosen: {shares[chosen]:.2f}% with {counts[chosen]} non-zeros, mu = {path[chosen].mu:.4g}"
+    alt = "Line chart of the variance explained against the number of non-zero loadings, a point for each mu"
+    caption = f"Variance explained by {len(path)} values of mu; {told}."
+    return Drawing("path", alt, caption, (WIDTH, HEIGHT + 0.4), paint)
 
 
 def waiting_drawing(waits: Matrix) -> Drawing:

@@ -1,5 +1,6 @@
 """What a report finds out from a run: loadings, what sparsity costs in variance, who waited for whom."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from thanos_peer.algorithm.stiefel import orthonormal_basis, polar
 from thanos_peer.block import AgentId, Matrix
 from thanos_peer.errors import ConfigError
+from thanos_peer.preparation import PathRow
 from thanos_peer.problem import Instance, build
 from thanos_peer.report.reading import Run
 from thanos_peer.storage.summary import explained
@@ -82,6 +84,12 @@ def end_of(run: Run) -> End | None:
         ),
         None,
     )
+
+
+def answers_of(run: Run) -> tuple[Sequence[PathRow], str]:
+    """The table of a path over mu, and by which rule the result was chosen; nothing where there is none."""
+    told = [run.summary] if run.summary is not None else [run.facts[i] for i in sorted(run.facts)]
+    return next(((each.path, each.choice) for each in told if each.path), ((), ""))
 
 
 def _keep(X: Matrix, places: NDArray[np.intp]) -> Matrix:

@@ -37,6 +37,7 @@ def sections_of(run: Run) -> list[PageSection]:
         _convergence(run),
         _network(run),
         _loadings(run),
+        *_path(run),
         _sparsity(run),
         _waiting(run),
         PageSection("origin", "What ran", tables.table_of(tables.origin_rows(run))),
@@ -154,6 +155,19 @@ def _loadings(run: Run) -> PageSection:
         tables.loadings_table(loadings, rows, run.features),
     )
     return _with_figures("loadings", title, [figures.loadings_drawing(loadings, rows, run.features)], beside)
+
+
+def _path(run: Run) -> list[PageSection]:
+    """The path over mu, where there is one."""
+    path, choice = findings.answers_of(run)
+    if not path:
+        return []
+    said = (
+        f"{choice[:1].upper()}{choice[1:]}. What a component adds is its share of the variance, less what those "
+        "before it explain of the same."
+    )
+    beside = element("div", element("p", said), tables.path_table(path))
+    return [_with_figures("path", "Path over mu", [figures.path_drawing(path)], beside)]
 
 
 def _rest(loadings: Matrix, rows: Sequence[int]) -> str:

@@ -13,6 +13,7 @@ from thanos_peer.durable import NotRegularError, read_regular
 from thanos_peer.errors import ConfigError, DataFileError
 from thanos_peer.json_files import DamagedJSONError, read_json
 from thanos_peer.loadings import load_result
+from thanos_peer.preparation import PathRow
 from thanos_peer.samples.npy import load_arrays
 from thanos_peer.storage.peer_files import PeerFiles
 from thanos_peer.storage.summary import Summary
@@ -58,6 +59,8 @@ class PeerFacts:
     explained_variance: float | None = None
     sparse_explained_variance: float | None = None
     nonzeros: list[int] = field(default_factory=list)
+    path: list[PathRow] = field(default_factory=list)
+    choice: str = ""
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,14 @@ from typing import NamedTuple
 
 from thanos_peer.algorithm.methods import METHODS
 from thanos_peer.block import Matrix
-from thanos_peer.preparation import outline
+from thanos_peer.preparation import PathRow, outline
 from thanos_peer.report.html import Html, element, join
 from thanos_peer.report.reading import Run
 from thanos_peer.storage.summary import Summary, words_on_manifold
 from thanos_peer.topology import Topology
+
+# Components that have columns of their own in the table of a path.
+FEW = 3
 
 Number = float | int
 
@@ -133,6 +136,7 @@ def _summary_rows(summary: Summary) -> list[TableRow]:
     phases += "".join(f"; {name} was cut short by its max_rounds" for name in summary.phases_cut_short)
     return [
         *(TableRow(name, f"{share:.2%}", share) for name, share in variance.items() if share is not None),
+        *([TableRow("Plain PCA explains", known)] if (known := summary.words_on_plain_pca()) else []),
         TableRow(
             "Non-zero loadings",
             f"{summary.nonzeros:,} of {summary.entries:,}{summary.words_on_mu()}",
@@ -186,7 +190,7 @@ def origin_rows(run: Run) -> list[TableRow]:
     """What ran, when, and with what."""
     topology, described = run.topology, run.description
     problem = topology.problem
-    weight = "" if problem.is_smooth else f" with mu = {problem.mu:g}"
+    weight = "" if problem.is_smooth else f" with {problem.weights_in_words()}"
     rows = {
         "Started": described.started,
         "Run as": {"network": "a process per peer"}.get(described.engine, f"one process ({described.engine})"),
@@ -237,6 +241,29 @@ def numbers_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> Html:
         element("table", element("thead", heading), element("tbody", *body), class_="numbers"),
         class_="card",
     )
+
+
+def path_table(path: Sequence[PathRow]) -> Html:
+    """A row for each value of mu; an arrow before the chosen one."""
+    components = range(1, len(path[0].nonzeros) + 1)
+    counted = [f"non-zeros {j}" for j in components] if len(components) <= FEW else []
+    added = [f"adds {j}" for j in components] if len(components) <= FEW else []
+    state = {True: "converged", False: "not converged", None: "not judged"}
+    head = ["mu", "non-zeros", *counted, "variance", *added, "objective", "residual", ""]
+    lines = [
+        [
+            f"{'→ ' if row.is_chosen else ''}{row.mu:.4g}",
+            str(sum(row.nonzeros)),
+            *(str(count) for count in row.nonzeros[: len(counted)]),
+            f"{row.explained:.2%}",
+            *(f"{share:.2%}" for share in row.adjusted[: len(added)]),
+            f"{row.objective:.6g}",
+            f"{row.residual:.1e}",
+            state[row.has_converged] + (", chosen" if row.is_chosen else ""),
+        ]
+        for row in path
+    ]
+    return numbers_table(head, lines)
 
 
 def loadings_table(loadings: Matrix, rows: Sequence[int], names: Sequence[str]) -> Html:

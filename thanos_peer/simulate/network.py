@@ -9,6 +9,7 @@ from thanos_peer.agent import Agent
 from thanos_peer.block import Matrix
 from thanos_peer.convergence import have_all, starts_of
 from thanos_peer.phases import Answer, Found
+from thanos_peer.preparation import Account, account_of
 from thanos_peer.problem import Instance
 
 
@@ -30,6 +31,10 @@ class Snapshot(Protocol):
     @property
     def overall(self) -> float | None:
         """What the agents divide all samples by, as they have found it; None for nothing."""
+
+    @property
+    def account(self) -> Account:
+        """What helps to choose mu and p, as far as it is known."""
 
 
 class Ended(Protocol):
@@ -102,6 +107,7 @@ class AgentNetwork:
     """Real agents, each with its own state and exchange, and a delivery of every block to every neighbor."""
 
     def __init__(self, instance: Instance) -> None:
+        self._topology = instance.topology
         self.agents = [Agent(instance.topology, i, instance.plan(i)) for i in range(instance.topology.d)]
         # A round and its answers, once they were asked for.
         self._known: tuple[int, list[Answer]] = -1, []
@@ -170,6 +176,11 @@ class AgentNetwork:
     def found(self) -> Found:
         """What the first has found."""
         return self.agents[0].found
+
+    @property
+    def account(self) -> Account:
+        """What helps to choose mu and p."""
+        return account_of(self._topology, self.found)
 
     def _answers(self) -> list[Answer]:
         k = self.agents[0].k

@@ -50,7 +50,7 @@ class Row:
 
 def measure(network: Snapshot, instance: Instance, reference: Reference | None = None) -> Row:
     """The row of the round that the network is in, of the problem as its agents have prepared it."""
-    instance = instance.divided_by(network.overall)
+    instance = instance.divided_by(network.overall).chosen(network.account.chosen)
     X, eta = network.X, network.eta
     mean = X.mean(axis=0)
     sigma = None if instance.smoothing is None else instance.smoothing.sigma(network.k)

@@ -8,6 +8,7 @@ import numpy as np
 from thanos_peer.block import Matrix
 from thanos_peer.convergence import Convergence, of_findings, starts_of
 from thanos_peer.phases import Found, Phase
+from thanos_peer.preparation import Account, account_of
 from thanos_peer.problem import Instance
 from thanos_peer.simulate.stacked_phases import Kinds, StackedPhase
 
@@ -99,7 +100,8 @@ class StackedNetwork:
     @property
     def X(self) -> Matrix:
         """All X_i."""
-        return self._answers()[1][0]
+        found = [each.X for each in self._found if each.X is not None]
+        return np.array(found) if found else self._answers()[1][0]
 
     @property
     def sparse(self) -> Matrix:
@@ -135,6 +137,11 @@ class StackedNetwork:
     def found(self) -> Found:
         """What the first has found."""
         return self._found[0]
+
+    @property
+    def account(self) -> Account:
+        """What helps to choose mu and p."""
+        return account_of(self._topology, self._found[0])
 
     @property
     def convergence(self) -> Convergence:

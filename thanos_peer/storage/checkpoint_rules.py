@@ -12,11 +12,13 @@ from typing import Final
 import numpy as np
 
 from thanos_peer.agent import Memory
+from thanos_peer.algorithm.gram import MOST_VALUES
 from thanos_peer.algorithm.masks import DIGEST_BYTES, SECRET_BYTES
 from thanos_peer.block import AgentId, Block, bytes_each
 from thanos_peer.phases import Found, Plan
 from thanos_peer.phases.masking import NAME as MASKS
 from thanos_peer.preparation import outline
+from thanos_peer.preparation.choice import COLUMNS
 from thanos_peer.protocol.stop import calm_size
 from thanos_peer.storage.checkpoint_fields import OF_BYTES, MalformedError
 from thanos_peer.topology import Topology
@@ -88,8 +90,12 @@ def _is_own_block(block: Block, peer: _Peer) -> bool:
 
 
 def _has_found_shapes(memory: Memory, peer: _Peer) -> bool:
-    n, p = peer.topology.problem.n, peer.topology.problem.p
+    n, p, count = peer.topology.problem.n, peer.topology.problem.p, peer.topology.problem.weight_count
     shapes = {
+        "spectrum": (min(n, MOST_VALUES),),
+        **dict.fromkeys(("mus", "marks"), (count,)),
+        "path": (count, n, p),
+        "table": (count, COLUMNS + p),
         **dict.fromkeys(("mean", "present", "variance"), (n,)),
         **dict.fromkeys(("values", "explained"), (p,)),
         **dict.fromkeys(("start", "X", "sparse", "common"), (n, p)),

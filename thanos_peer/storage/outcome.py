@@ -12,8 +12,9 @@ from thanos_peer.block import Matrix
 from thanos_peer.convergence import have_all
 from thanos_peer.errors import ConfigError, DataFileError
 from thanos_peer.json_files import DamagedJSONError, read_json
-from thanos_peer.loadings.files import read_facts, read_matrices
+from thanos_peer.loadings.files import read_facts, read_matrices, read_path
 from thanos_peer.loadings.result import load_result
+from thanos_peer.preparation import Account
 from thanos_peer.problem import Instance
 from thanos_peer.simulate import Ended, Snapshot
 from thanos_peer.storage.peer_files import PeerFiles
@@ -30,7 +31,7 @@ class Outcome(Snapshot, Ended, Protocol):
 
 @dataclass(frozen=True)
 class NetworkOutcome:
-    """What the peers of a network run left behind; D only of methods that track gradients."""
+    """What the peers of a network run left behind; D only of methods that track gradients, paths of a path."""
 
     X: Matrix
     sparse: Matrix
@@ -45,6 +46,8 @@ class NetworkOutcome:
     is_below_tolerance: bool
     has_converged: bool | None
     starts: int | None = None
+    account: Account = field(default_factory=Account)
+    paths: tuple[Matrix | None, ...] = ()
 
     @property
     def k(self) -> int:
@@ -89,6 +92,8 @@ def load_outcome(out: Path, topology: Topology) -> NetworkOutcome:
         is_below_tolerance=all(fact.ending == "tolerance" for fact in facts),
         has_converged=have_all([fact.has_converged for fact in facts]),
         starts=facts[0].starts,
+        account=facts[0].account,
+        paths=tuple(read_path(file.result, shape) for file in files),
     )
 
 

@@ -1,5 +1,6 @@
 """The result of a run in numbers and in words."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +13,14 @@ from thanos_peer.algorithm.stiefel import infeasibility, orthonormal_basis, pola
 from thanos_peer.block import Matrix
 from thanos_peer.convergence import Convergence, judge
 from thanos_peer.loadings.findings import words_on_mu
+from thanos_peer.preparation import PathRow
 from thanos_peer.problem import Instance
 from thanos_peer.simulate import Row, ending_of
 from thanos_peer.storage.outcome import Outcome
 
 # Relative to the objective: an answer that is below X* by less than this is as good.
 ROUNDING = 1e-8
+MOST_SHOWN = 8  # components, in a line
 OF_THE_LAST_ROW = ("objective", "feasibility", "consensus", "sigma", "distance", "aligned_distance", "gap")
 
 
@@ -64,6 +67,10 @@ class Summary:
     judged_objective: float | None = None
     rounds_by_phase: dict[str, int] = field(default_factory=dict)
     phases_cut_short: list[str] = field(default_factory=list)
+    mu: float | None = None
+    path: list[PathRow] = field(default_factory=list)
+    choice: str = ""
+    plain_pca_explained_variance_ratio: list[float] = field(default_factory=list)
 
     def in_words(self) -> str:
         """A few lines for a person."""
@@ -79,6 +86,8 @@ class Summary:
             f"  consensus           {self.consensus:.2e}  (largest ||X_i - mean||)",
             f"  residual            {self.residual:.2e} of the non-smooth problem, relative to {self.relative_to}",
             f"  verdict             {self.verdict}",
+            *self._words_on_path(),
+            *self._words_on_plain_pca(),
             *self._words_on_phases(),
             f"  traffic             {self.messages:,} messages, {self.payload_bytes:,} bytes in them",
         ]
@@ -100,6 +109,27 @@ class Summary:
         phases = ", ".join(f"{name} {rounds}" for name, rounds in self.rounds_by_phase.items())
         cut = "".join(f"; {name} was cut short by its max_rounds" for name in self.phases_cut_short)
         return [f"  rounds by phase     {phases}{cut}"]
+
+    def _words_on_path(self) -> list[str]:
+        """The table of a path, with the row that the result is."""
+        if not self.path:
+            return []
+        lines = [
+            f"  {'>' if row.is_chosen else ' '} mu = {row.mu:<9.4g} {sum(row.nonzeros):>6} non-zeros "
+            f"({_listed(row.nonzeros)})  variance {row.explained:7.2%}  {_state(row)}"
+            for row in self.path
+        ]
+        return [f"  path over mu        {self.choice}", *lines]
+
+    def _words_on_plain_pca(self) -> list[str]:
+        words = self.words_on_plain_pca()
+        return [f"  plain PCA explains  {words}"] if words else []
+
+    def words_on_plain_pca(self) -> str:
+        """What so many components of plain PCA explain together; nothing where that is not known."""
+        together = np.cumsum(self.plain_pca_explained_variance_ratio)
+        shown = ", ".join(f"{j}: {share:.0%}" for j, share in enumerate(together, start=1))
+        return f"{shown} (so many components together)" if shown else ""
 
     def _words_on_variance(self) -> list[str]:
         if self.sparse_variance_explained is None:
@@ -124,6 +154,15 @@ class Summary:
         return " (better than X*, which is not the global minimum)"
 
 
+def _listed(counts: Sequence[int]) -> str:
+    more = ", ..." if len(counts) > MOST_SHOWN else ""
+    return ", ".join(map(str, counts[:MOST_SHOWN])) + more
+
+
+def _state(row: PathRow) -> str:
+    return {True: "converged", False: "not converged", None: "not judged"}[row.has_converged]
+
+
 def words_on_manifold(feasibility: float) -> str:
     """That X is nowhere near orthonormal, where it is, and what to do; nothing else."""
     if feasibility <= NEAR:
@@ -136,7 +175,7 @@ def summarize(
 ) -> Summary:
     """Sum up a run that ended with `row`."""
     topology, rounds = instance.topology, network.rounds_by_phase
-    measured = instance.divided_by(network.overall)
+    measured = instance.divided_by(network.overall).chosen(network.account.chosen)
     answer, residual = _judged(network, measured)
     convergence = _convergence(network, measured, answer, residual)
     return Summary(
@@ -158,6 +197,10 @@ def summarize(
         reference_residual=None if reference is None else reference.residual,
         rounds_by_phase=dict(rounds),
         phases_cut_short=list(network.phases_cut_short),
+        mu=network.account.mu,
+        path=list(network.account.path),
+        choice=network.account.choice,
+        plain_pca_explained_variance_ratio=list(network.account.plain_pca),
         **{name: getattr(row, name) for name in OF_THE_LAST_ROW},
         **_sparsity(network.sparse.mean(axis=0)),
         **_variance(network, instance),

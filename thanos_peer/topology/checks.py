@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from thanos_peer.algorithm.methods import AUTO, GENERAL, METHODS, PRESETS, SETTINGS, UNNAMED, traits_of
+from thanos_peer.algorithm.methods import AUTO, GENERAL, METHODS, PRESETS, SETTINGS, SUMMING, UNNAMED, traits_of
 from thanos_peer.algorithm.regularizers import is_smooth
 from thanos_peer.block import AgentId
 from thanos_peer.errors import Mistake
@@ -177,6 +177,46 @@ def problem_mistakes(problem: Values) -> Iterator[Mistake]:
         if not is_smooth(regularizer) and mu is None:
             allowed = f'is missing: regularizer = "{regularizer}" needs its weight, a number >= 0'
             yield Mistake("problem.mu", allowed, has_value=False)
+
+
+def path_mistakes(problem: Values, algorithm: Values) -> Iterator[Mistake]:
+    """Several values of mu are for sparse PCA by sums; some need to know the leading eigenvalues."""
+    mu, choose = problem.get("mu"), problem.get("choose")
+    if not isinstance(mu, list | Mapping):
+        if choose is not None and "mu" in problem:
+            yield Mistake("problem.choose", "leave it out with one value of mu", choose)
+        return
+    method, count = algorithm.get("method", AUTO), len(mu) if isinstance(mu, list) else mu["path"]
+    if traits_of(method).mixes:
+        allowed = (
+            f"must be one number with method = {method!a}, as with all that mix: take one of "
+            f"{', '.join((AUTO, *SUMMING))}, or compare runs: thanos-peer compare --sweep problem.mu=0.1,0.05"
+        )
+        yield Mistake("problem.mu", allowed, mu)
+    if problem.get("objective") is not None:
+        yield Mistake("problem.mu", "must be one number with an objective of your own", mu)
+    if problem.get("n", 1) * problem.get("p", 1) * count > LARGEST_MATRIX:
+        yield Mistake("problem.mu", f"so many answers would have more than {LARGEST_MATRIX:,} entries", mu)
+    regularizer = problem.get("regularizer")
+    if isinstance(mu, Mapping) and regularizer is not None and ":" in regularizer:
+        allowed = "must be a list of numbers with a regularizer of your own, of which nothing is known"
+        yield Mistake("problem.mu", allowed, mu)
+    yield from _choose_mistakes(problem, algorithm)
+
+
+def _choose_mistakes(problem: Values, algorithm: Values) -> Iterator[Mistake]:
+    """What plain PCA explains is known where the leading vectors are looked for."""
+    start = _kind(algorithm.get("start"))
+    if start in (None, "leading", "destiny") or "choose" not in problem:
+        return
+    others = 'the leading eigenvalues, which are known with algorithm.start.kind = "leading" only'
+    if isinstance(problem["mu"], Mapping):
+        yield Mistake("problem.mu", f"a path found by the network follows from {others}", problem["mu"])
+    if problem["choose"] is None:
+        allowed = f"is missing: what is chosen without it follows from {others}; say {{ variance = 0.7 }} or such"
+        yield Mistake("problem.choose", allowed, has_value=False)
+    elif problem["choose"].get("of_pca") is not None:
+        yield Mistake("problem.choose.of_pca", f"it follows from {others}", problem["choose"]["of_pca"])
 
 
 def method_mistakes(problem: Values, algorithm: Values, given: Collection[str]) -> Iterator[Mistake]:

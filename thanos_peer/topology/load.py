@@ -200,6 +200,7 @@ def _cross_mistakes(parts: _SoundParts) -> Iterator[Mistake]:
     """Checks between keys, run on whichever values are sound by themselves."""
     problem, algorithm, peers = parts.section("problem"), parts.section("algorithm"), parts.peers()
     yield from checks.problem_mistakes(problem)
+    yield from checks.path_mistakes(problem, algorithm)
     yield from option_mistakes(problem)
     yield from column_mistakes(problem)
     yield from missing_mistakes(problem)

@@ -150,9 +150,16 @@ class Topology:
         """What X and D that are rounded on their way can reach; 0 where they are not."""
         return 0.0 if self.algorithm.exchange == "float64" else FLOAT32_TOLERANCE
 
+    def _weights(self) -> dict[str, Any]:
+        """What the digest says of mu."""
+        problem = self.problem
+        if not problem.is_path:
+            return {"mu": problem.weights[0]}
+        return {"mu": problem.weights or {"path": problem.weight_count}, "choose": problem.rule}
+
     def _problem_in_digest(self) -> dict[str, Any]:
         problem = self.problem
-        meaning = problem.model_dump(exclude={"mu", "data", *problem.left_out()}) | {"mu": problem.mu or 0.0}
+        meaning = problem.model_dump(exclude={"mu", "data", *problem.left_out()}) | self._weights()
         data = problem.data.model_dump(exclude=problem.data.left_out())
         if problem.data.kind == "files" and problem.data.fills:
             data["max_missing"] = problem.data.most_missing

@@ -21,7 +21,7 @@ from thanos_peer.block import AgentId
 from thanos_peer.errors import PolicyError
 from thanos_peer.topology.exposure import learnt_alone, smallest_coalition
 from thanos_peer.topology.model import Topology
-from thanos_peer.topology.sections import Section
+from thanos_peer.topology.section import Section
 
 MOST_NAMED = 6  # peers
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from thanos_peer.algorithm.leading import Leading
 from thanos_peer.algorithm.methods import METHODS, SUMMING
+from thanos_peer.algorithm.path import Path
 from thanos_peer.algorithm.polynomial import distinct_eigenvalues
 from thanos_peer.algorithm.regularizers import REGULARIZERS
 from thanos_peer.algorithm.solving import Solving
@@ -20,18 +21,27 @@ if TYPE_CHECKING:
 MOST_DIGITS = 16
 # Digits of the residual with which the objective is within 1e-8: the gap is about its square.
 OF_A_GAP = 5
+# About the smallest mu of a path that the network finds, where samples have 2-norm 1.
+SMALLEST_OF_PATH = 0.005
 
 
 def suits(problem: Problem, method: str) -> bool:
     """Whether a method is for such problems, of some size."""
     known = METHODS[method]
     is_other = known.is_for_pca and problem.objective is not None
-    return not (is_other or (known.is_for_smooth and not problem.is_smooth))
+    is_for_one = known.mixes and problem.is_path
+    return not (is_other or is_for_one or (known.is_for_smooth and not problem.is_smooth))
 
 
 def typical_sums(name: str, problem: Problem, algorithm: Algorithm, digits: int) -> int:
     """How many sums the method typically takes to a residual of so many digits, without those before it."""
-    return SUMMING[name].typical_sums(problem.p, known_weight(problem), digits, algorithm.restarts)
+    each = SUMMING[name].typical_sums(problem.p, known_weight(problem), digits, algorithm.restarts)
+    return passes_of(problem) * each
+
+
+def passes_of(problem: Problem) -> int:
+    """How often the problem is searched through: a path twice."""
+    return 1 + problem.is_path
 
 
 def known_weight(problem: Problem) -> float | None:
@@ -39,7 +49,7 @@ def known_weight(problem: Problem) -> float | None:
     data, kind = problem.data, REGULARIZERS.get(problem.regularizer)
     is_unit = data.scale == "unit" if isinstance(data, SyntheticData) else data.overall == "auto"
     is_known = is_unit and problem.objective is None and kind is not None and kind.has_typical_sums
-    return (problem.mu or 0.0) if is_known else None
+    return (problem.weights or (SMALLEST_OF_PATH,))[-1] if is_known else None
 
 
 def sums_of_start(problem: Problem) -> int:
@@ -60,7 +70,8 @@ def digits_to(tolerance: float) -> int:
 def typical_payload(name: str, problem: Problem, algorithm: Algorithm, digits: int) -> int:
     """Bytes over an edge of the tree, of the method and of its start, which other methods may not need."""
     n, p, is_pca = problem.n, problem.p, problem.objective is None
-    layout = SUMMING[name].layout(n, p, is_pca=is_pca)
+    is_path, count = problem.is_path, problem.weight_count
+    layout = Path.layout(SUMMING[name], count, n, p) if is_path else SUMMING[name].layout(n, p, is_pca=is_pca)
     own = layout.payload(typical_sums(name, problem, algorithm, digits))
     if SUMMING[name].finds_start or not isinstance(algorithm.start, LeadingStart):
         return own
@@ -74,6 +85,7 @@ def outlook_of(topology: "Topology") -> Outlook:
         mu=known_weight(topology.problem),
         digits=digits_to(topology.tolerance),
         restarts=topology.algorithm.restarts,
+        passes=passes_of(topology.problem),
         d=topology.d,
         rounds_of_sum=topology.graph.tree.rounds,
         diameter=topology.graph.diameter,

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from thanos_peer.algorithm.methods import CHOICES, UNNAMED
 from thanos_peer.algorithm.regularizers import REGULARIZERS, is_smooth
@@ -16,6 +16,8 @@ from thanos_peer.algorithm.schedules import SMALLEST_SIGMA
 from thanos_peer.samples import LARGEST_SIDE
 from thanos_peer.samples.names import LONGEST_NAME
 from thanos_peer.topology.code_names import check_code, check_options, check_regularizer
+from thanos_peer.topology.section import Section
+from thanos_peer.topology.weights import DEFAULT_RULE, AnyWeight, ChooseSection, PathSection
 
 
 def _is_auto(value: Any) -> str:
@@ -30,8 +32,6 @@ PositiveOrAuto = Annotated[
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 LARGEST_MATRIX = 2**28  # entries, 2 GiB
-# Of mu: squares of subgradients, and sums of those, must be finite.
-LARGEST_WEIGHT = 1e100
 # Share of the values of a feature that may be missing, where the file does not say.
 MOST_MISSING = 0.5
 # With more, what follows from a graph would take minutes to find out.
@@ -43,12 +43,6 @@ KEY_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+
 KEY_LENGTH = 40  # of them, for 32 bytes
 InTheClear: TypeAlias = Literal["anyone on the network can read and change everything"]
 IN_THE_CLEAR: str = get_args(InTheClear)[0]
-
-
-class Section(BaseModel):
-    """Types are not bent, NaN and Inf are no numbers, unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 def check_address(address: str) -> str:
@@ -194,19 +188,14 @@ FeatureNames: TypeAlias = Annotated[
 ]
 
 
-def _check_weight(mu: float) -> float:
-    if mu > LARGEST_WEIGHT:
-        raise ValueError(f"must be at most {LARGEST_WEIGHT:g}")
-    return mu
-
-
 class Problem(Section):
     """Sparse PCA (8), or an objective of the user's own: n features, p components, the regularizer and its mu."""
 
     n: Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
     p: Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
     regularizer: Annotated[str, BeforeValidator(check_regularizer)]
-    mu: Annotated[float, Field(ge=0), AfterValidator(_check_weight)] | None = None
+    mu: AnyWeight | None = None
+    choose: ChooseSection | None = None
     objective: Annotated[str, AfterValidator(check_code)] | None = None
     features: FeatureNames | None = None
     exclude: FeatureNames = Field(default_factory=list)
@@ -219,6 +208,34 @@ class Problem(Section):
         """Whether there is no regularizer."""
         return is_smooth(self.regularizer)
 
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """All values of mu, from the largest on, as far as they stand in the file; 0 for no regularizer."""
+        if isinstance(self.mu, PathSection):
+            return ()
+        return tuple(sorted(self.mu, reverse=True)) if isinstance(self.mu, list) else (self.mu or 0.0,)
+
+    @property
+    def weight_count(self) -> int:
+        """How many values of mu there are."""
+        return self.mu.path if isinstance(self.mu, PathSection) else len(self.weights)
+
+    @property
+    def is_path(self) -> bool:
+        """Whether there are several."""
+        return self.weight_count > 1
+
+    @property
+    def rule(self) -> tuple[str, float]:
+        """By which one of them is chosen, and the number of that rule."""
+        return DEFAULT_RULE if self.choose is None else self.choose.rule
+
+    def weights_in_words(self) -> str:
+        """The values of mu."""
+        if isinstance(self.mu, PathSection):
+            return f"a path of {self.mu.path} values of mu"
+        return f"mu = {', '.join(f'{weight:g}' for weight in self.weights)}"
+
     def own_code(self) -> dict[str, str]:
         """The classes of the user's own, by key."""
         named = {} if self.objective is None else {"problem.objective": self.objective}
@@ -226,7 +243,7 @@ class Problem(Section):
 
     def left_out(self) -> set[str]:
         """What says nothing: the digest of a file without own code does not know that there could be some."""
-        keys = ("objective", "objective_options", "regularizer_options", "features", "exclude")
+        keys = ("choose", "objective", "objective_options", "regularizer_options", "features", "exclude")
         return {key for key in keys if not getattr(self, key)}
 
 
@@ -349,6 +366,8 @@ SECTIONS: Sections = {
     (): TopologyFile,
     ("peers",): PeerSection,
     ("problem",): Problem,
+    ("problem", "mu", "table"): PathSection,
+    ("problem", "choose"): ChooseSection,
     ("problem", "data", "synthetic"): SyntheticData,
     ("problem", "data", "files"): FileData,
     ("algorithm",): Algorithm,
@@ -363,4 +382,6 @@ SECTIONS: Sections = {
     ("algorithm", "smoothing", "decreasing"): DecreasingSmoothingSection,
 }
 UNION_KEYS = frozenset({place[1] for place in SECTIONS if len(place) == 3} | {"weights", "beta", "first"})
-UNION_TAGS = frozenset({place[2] for place in SECTIONS if len(place) == 3} | {"word", "matrix", "number"})
+UNION_TAGS = frozenset(
+    {place[2] for place in SECTIONS if len(place) == 3} | {"word", "matrix", "number", "weight", "list"}
+)

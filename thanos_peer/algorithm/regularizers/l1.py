@@ -35,6 +35,14 @@ class L1(NamedRegularizer):
         clipped = np.minimum(np.maximum(S, -self.weight), self.weight)
         return np.where(X != 0, self.weight * np.sign(X), clipped)
 
+    def largest_useful(self, squares: Matrix, size: float, p: int) -> float:  # noqa: ARG002 - the same for all p
+        """Where no x of norm 1 gains by more entries: x'AA'x is at most size, and c ||x||_1^2 for the largest c.
+
+        Then x'AA'x/2 - weight ||x||_1 <= c/2 - weight, which a single feature reaches, as ||x||_1 is from 1 on.
+        """
+        c = float(squares.max())
+        return (float(np.sqrt(c * max(size, c))) + c) / 2
+
     def lipschitz(self, n: int, p: int) -> float:
         """By Cauchy-Schwarz over np entries."""
         return self.weight * float(np.sqrt(n * p))

@@ -42,6 +42,16 @@ class L21(NamedRegularizer):
         shortened = S * np.minimum(1.0, self.weight / np.maximum(lengths, _TINY))
         return np.where(norms > 0, self.weight * X / np.maximum(norms, _TINY), shortened)
 
+    def largest_useful(self, squares: Matrix, size: float, p: int) -> float:
+        """At least sqrt(p) c, for the largest sum of squares c of a group: a row of a group left out is no longer.
+
+        With X in p groups, the rows of AA'X in another one have norms of at most sqrt(c) times the square root of
+        what X captures, p c at the most. So from there on all points in p groups that are stationary among those
+        are stationary.
+        """
+        c = float(self._sums(squares[:, None]).max())
+        return float(np.sqrt(p)) * (float(np.sqrt(c * max(size, c))) + c) / 2
+
     def lipschitz(self, n: int, p: int) -> float:  # noqa: ARG002 - does not grow with p
         """By Cauchy-Schwarz over n rows."""
         return self.weight * float(np.sqrt(n))

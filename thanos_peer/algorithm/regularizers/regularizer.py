@@ -77,6 +77,16 @@ class NamedRegularizer(Regularizer, SmoothlyProxed, Subdifferentiable):
         """
         return cls(weight)
 
+    def largest_useful(self, squares: Matrix, size: float, p: int) -> float:  # noqa: ARG002 - others need them
+        """The weight from which on p components of a single feature each, or group, are as good as any others.
+
+        Args:
+            squares: The diagonal of AA', (n,).
+            size: ||A||_2^2.
+            p: Components.
+        """
+        return 0.0
+
 
 def slope(g: Regularizer, n: int, p: int) -> float:
     """How large the entries of subgradients of g are, those of (n, p) matrices: the weight, for l1."""
