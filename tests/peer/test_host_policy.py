@@ -75,6 +75,7 @@ UNSOUND = {
     "chmod 646 {file}": "policy.toml has mode 0646",
     "chmod 777 {directory}": "/etc/thanos-peer has mode 0777",
     "ln -sf /nowhere/at/all {file}": "policy.toml leads nowhere",
+    "rm -r {directory} && ln -s /nowhere/at/all {directory}": "policy.toml leads nowhere",
     "ln -sfn loop {directory}/loop && ln -sf loop {file}": "policy.toml cannot be looked at",
     "echo no_rule = 1 >{file}": "no_rule = 1: unknown key",
 }

@@ -539,6 +539,24 @@ def test_a_mended_handshake_leaves_nothing_behind_that_would_be_refused(tmp_path
     assert_same_bits(out, topology)
 
 
+def test_a_peer_that_ends_in_round_0_after_a_neighbor_has_used_its_block_goes_on(tmp_path):
+    topology, out = write_topology(tmp_path / "net.toml", "path", 3), tmp_path / "run"
+    text = topology.file.read_text(encoding="utf-8")
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(text.replace("max_rounds = 60", "max_rounds = 61"), encoding="utf-8")
+    processes = [start_peer(topology, i, out) for i in (0, 1)]
+    with ended_afterwards(*processes):
+        wait_until(lambda: "in round 1 for peer 1" in said(out, 0) or None, "peer 0 has used a block")
+        other = start_peer(load(wrong), 2, out)
+        with ended_afterwards(other):
+            assert [processes[1].wait(60), other.wait(60)] == [5, 5]
+        again = [start_peer(topology, i, out) for i in (1, 2)]
+        with ended_afterwards(*again):
+            assert [process.wait(60) for process in (processes[0], *again)] == [0, 0, 0]
+    assert "going on from round 0" in said(out, 1)
+    assert_same_bits(out, topology)
+
+
 def test_local_sockets_with_any_letters_in_their_paths_can_be_waited_for(tmp_path):
     def use_local_sockets(raw):
         (tmp_path / "jos\u00e9").mkdir()

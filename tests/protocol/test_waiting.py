@@ -89,7 +89,8 @@ def test_a_line_says_who_where_since_when_and_what_is_known(patient, clock):
     patient.neighbor.left = Bye(5, "SIGTERM")
     clock.now += 2
     (line,) = patient.lines()
-    assert line.endswith("last heard 2 s ago, in round 5, it left in round 5 (SIGTERM)")
+    known = "last heard 2 s ago, in round 5: it reaches this peer, and not the other way round"
+    assert line.endswith(f"never connected, 1 tries, {known}, it left in round 5 (SIGTERM)")
 
 
 def test_what_keeps_a_neighbor_waiting_is_said_and_passed_on(patient, clock):

@@ -154,7 +154,9 @@ def test_of_a_run_that_was_killed_it_shows_what_there_is_and_says_what_is_missin
         (run / "peers" / name).unlink()
     page, pictures = report(run)
     assert "There is no summary.json" in page.text
-    assert "2 of 4 peers left no result: 1, 3." in page.text
+    assert "2 of 4 peers have no result here: 1, 3." in page.text
+    assert "Done: 0, 2; what the other peers have is not in this directory." in page.text
+    assert "the mean over the peers whose results are here" in page.text
     assert "2 of 4 peers do not tell how long they waited: 1, 3." in page.text
     assert "Latest round" in page.text
     assert pictures == [*MEASURES, "network", "loadings", "sparsity", "waiting"]

@@ -172,7 +172,7 @@ def test_a_ragged_line_is_refused_although_all_that_is_picked_is_there(tmp_path,
 def test_places_in_messages_are_those_of_the_file(tmp_path):
     path = tmp_path / "x.csv"
     error = error_of(path, "id,a,note,b\nP1,1,x,2\nP2,3,y,\n", Columns(features=("b", "a")))
-    assert error == "has a missing value ('') in line 3, column 4 'b'; fill it in or leave the row out"
+    assert error == f"has a missing value ('') in line 3, column 4 'b'; {table.MEND}"
     table_with_nan = ROWS.copy()
     table_with_nan[40, 4] = np.nan
     with pytest.raises(DataFileError, match=r"^has nan in row 40, column 4 'c'; all entries must be finite$"):

@@ -72,7 +72,7 @@ def test_one_column_needs_no_delimiter(tmp_path):
 @pytest.mark.parametrize("word", ["", "NA", "n/a", "nan", "NaN", "null", "None", "?", '""'])
 def test_a_missing_value_is_refused_with_line_and_column(tmp_path, word):
     shown = word.strip('"')
-    message = f"has a missing value ('{shown}') in line 3, column 2{{}}; fill it in or leave the row out"
+    message = f"has a missing value ('{shown}') in line 3, column 2{{}}; {table.MEND}"
     assert error_of(tmp_path / "x.csv", f"a,b\n1,2\n3,{word}\n") == message.format(" 'b'")
     assert error_of(tmp_path / "x.csv", f"0,5\n1,2\n3,{word}\n") == message.format("")
 

@@ -6,6 +6,7 @@ from samples.tables import write_table
 
 from thanos_peer.errors import DataFileError
 from thanos_peer.samples import open_table, read_rows
+from thanos_peer.samples.table import MEND
 
 
 def error_of(path):
@@ -38,7 +39,7 @@ def test_columns_of_several_types_are_read_by_row_groups(write):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, None]}, "has a missing value in row 2, column 'b'"),
+        ({"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, None]}, f"has a missing value in row 2, column 'b'; {MEND}"),
         (
             {"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, float("nan")]},
             "has nan in row 2, column 1 'b'; all entries must be finite",

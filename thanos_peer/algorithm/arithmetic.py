@@ -11,18 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thanos_peer import __version__
+
 # Shapes for which libraries take different ways: they work in blocks, and small matrices have code of their own.
 _SHAPES = ((3, 7), (24, 100), (96, 257))
 _GOLDEN = 0.6180339887498949
 
 
 def fingerprint() -> str:
-    """The processor's kind, the version of numpy, and a digest of what some computations come to here."""
+    """The processor's kind, versions of this program and numpy, and a digest of what some computations come to."""
     digest = hashlib.sha256()
     for rows, columns in _SHAPES:
         for result in _results(rows, columns):
             digest.update(result.astype("<f8").tobytes())
-    return f"{platform.machine()}, numpy {np.__version__}, {digest.hexdigest()[:16]}"
+    return f"{platform.machine()}, thanos-peer {__version__}, numpy {np.__version__}, {digest.hexdigest()[:16]}"
 
 
 def _results(rows: int, columns: int) -> tuple[NDArray[Any], ...]:

@@ -288,8 +288,9 @@ class _Life:
         except ThanosPeerError as error:
             if agent.k > first:
                 _write_at_least_something(write, error)
-            elif is_first and not agent.epoch:
-                # An error before the first round leaves no files behind.
+            elif is_first and not agent.epoch and not peer.session.talk.has_sent_block:
+                # An error before a block was sent leaves no files behind. A neighbor that has used one goes on
+                # with no other state of this peer.
                 _forget(store, files)
             raise
         if not agent.is_done:

@@ -91,6 +91,7 @@ class Conversation:
         loss: What is known of the network while this peer has no state to take part in it with.
         first_step: The round and the time of the first step since the start or the latest epoch; None before.
         has_result: Whether there is a written result, of this life or an earlier one.
+        has_sent_block: Whether this life has sent a neighbor a block.
         stop_reason: Why it was told to stop; empty if it was not.
     """
 
@@ -108,7 +109,7 @@ class Conversation:
         self.saving = Saving(agent, now, agent.runner.plan.blocks_kept) if options.saves else None
         self.loss: Loss | None = None
         self.first_step: tuple[int, float] | None = None
-        self.has_result, self.stop_reason = options.has_result, ""
+        self.has_result, self.has_sent_block, self.stop_reason = options.has_result, False, ""
         self.outputs: list[Output] = []
         self._logged: dict[str, float] = {}
 
@@ -153,6 +154,7 @@ class Conversation:
 
     def send_block(self, neighbors: Sequence[AgentId], block: Block) -> None:
         """Its numbers to those they are for, nothing to the others."""
+        self.has_sent_block = True
         if block.to is None:
             self.send(neighbors, block)
             return

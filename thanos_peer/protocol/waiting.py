@@ -158,6 +158,8 @@ class Waiting:
         if neighbor.heard is not None:
             when, where = neighbor.heard
             silence = f"last heard {now - when:.0f} s ago, in round {where}"
+            if not link.was_up and not link.is_up:
+                silence += ": it reaches this peer, and not the other way round"
         told = f"; it says that {trouble}" if (trouble := neighbor.trouble_in(k)) else ""
         left = f", it left in round {neighbor.left.k} ({neighbor.left.reason})" if neighbor.left else ""
         refused = f"; {conduct}" if (conduct := neighbor.conduct.describe(now)) else ""

@@ -81,8 +81,12 @@ def _head(name: str) -> Html:
 
 def _lead(run: Run) -> str:
     summary = run.summary
-    if summary is None and len(run.facts) == run.topology.d and all(facts.is_done for facts in run.facts.values()):
-        return f"{run.topology.d} peers, {run.last_round:,} rounds; all of them are done."
+    done = [i for i, facts in run.facts.items() if facts.is_done]
+    if summary is None and run.facts and len(done) == len(run.facts):
+        rounds = f"{run.topology.d} peers, {run.last_round:,} rounds"
+        if len(done) == run.topology.d:
+            return f"{rounds}; all of them are done."
+        return f"{rounds}. Done: {_listed(done)}; what the other peers have is not in this directory."
     if summary is None:
         return f"{run.topology.d} peers; this run has not ended, or was ended before it could sum up."
     return f"{summary.agents} peers, {summary.rounds:,} rounds in {summary.seconds:.1f} s; {summary.ending}."
@@ -104,7 +108,7 @@ def _missing(run: Run) -> Html:
         words.append("history.csv holds no round: there is no convergence to draw.")
     if len(run.X) < d:
         absent = [i for i in range(d) if i not in run.X]
-        words.append(f"{len(absent)} of {d} peers left no result: {_listed(absent)}.")
+        words.append(f"{len(absent)} of {d} peers have no result here: {_listed(absent)}.")
     if run.facts and len(run.facts) < d:
         absent = [i for i in range(d) if i not in run.facts]
         words.append(f"{len(absent)} of {d} peers do not tell how long they waited: {_listed(absent)}.")
@@ -147,7 +151,8 @@ def _loadings(run: Run) -> PageSection:
     zeros = (
         "Cells without a number are exactly zero." if has_values else "The paler a cell, the nearer it is to zero."
     )
-    said = f"The sparse result, the mean over all peers: zero where it is zero at every one of them. {zeros}"
+    whose = "all peers" if len(run.X) == run.topology.d else "the peers whose results are here"
+    said = f"The sparse result, the mean over {whose}: zero where it is zero at every one of them. {zeros}"
     beside = element(
         "div",
         element("p", said),

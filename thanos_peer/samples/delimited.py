@@ -19,7 +19,7 @@ import numpy as np
 from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError
 from thanos_peer.samples.columns import Picked, Wanted
-from thanos_peer.samples.table import Table, check_columns, even_chunks, rows_per_chunk
+from thanos_peer.samples.table import MEND, Table, check_columns, even_chunks, rows_per_chunk
 
 # Delimiters, in the order in which they are tried: a comma may also be inside a name.
 DELIMITERS = "\t;|,"
@@ -256,7 +256,7 @@ def _number(field: str, place: str, *, allows_missing: bool) -> float:
     if field.lower() in MISSING:
         if allows_missing:
             return float("nan")
-        raise DataFileError(f"has a missing value ({shown}) in {place}; fill it in or leave the row out")
+        raise DataFileError(f"has a missing value ({shown}) in {place}; {MEND}")
     if NUMBER.fullmatch(field) is None:
         hint = "; write decimals with a point" if NUMBER.fullmatch(field.replace(",", ".")) else ""
         raise DataFileError(f"has {shown} in {place}; must be a finite number{hint}")

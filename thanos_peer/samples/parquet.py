@@ -10,7 +10,7 @@ import numpy as np
 from thanos_peer.block import Matrix
 from thanos_peer.errors import DataFileError, printable
 from thanos_peer.samples.columns import Picked, Wanted
-from thanos_peer.samples.table import Table, check_shape, checked_samples, even_chunks, rows_per_chunk
+from thanos_peer.samples.table import MEND, Table, check_shape, checked_samples, even_chunks, rows_per_chunk
 
 LIBRARY = 64 * 2**20  # bytes that pyarrow takes itself
 LONGEST_CAUSE = 300  # characters of what Arrow says
@@ -70,7 +70,7 @@ def _parts(source: Any, picked: Picked, pa: Any, *, allows_missing: bool) -> Ite
             for name, column in zip(features, columns, strict=True):
                 if column.null_count and not allows_missing:
                     row = first + column.is_null().index(True).as_py()
-                    raise DataFileError(f"has a missing value in row {row}, column {name!a}")
+                    raise DataFileError(f"has a missing value in row {row}, column {name!a}; {MEND}")
             part = np.column_stack([column.to_numpy(zero_copy_only=False) for column in columns])
             yield checked_samples(
                 part, first=first, features=features, places=picked.places, allows_missing=allows_missing

@@ -17,6 +17,8 @@ from thanos_peer.errors import DataFileError
 LARGEST_SIDE = 10**7  # of a matrix
 MOST_EXTRA = 8  # names in one message
 CHUNK_ROWS = 2**14
+# What to do about a missing value.
+MEND = 'fill it in or leave the row out; for samples of a run, missing = "mean" fills it in'
 CHUNK_ENTRIES = 2**20  # 8 MiB
 
 

@@ -197,7 +197,7 @@ class CheckpointStore:
             raise CheckpointError(
                 f"{before.path} was made on a machine that rounds otherwise ({before.arithmetic}; here "
                 f"{arithmetic}): masks of what was sent there may hide no other numbers; start this peer there "
-                f"again, or where processor and numpy are the same; {FRESH}, then at all peers"
+                f"again, or where processor and versions are the same; {FRESH}, then at all peers"
             )
         self._samples, self._arithmetic = samples, arithmetic
 

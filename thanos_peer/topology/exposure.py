@@ -24,16 +24,6 @@ class Learnt(NamedTuple):
 
     parts: tuple[tuple[AgentId, ...], ...]
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Of how many peers each sum is."""
-        return tuple(len(part) for part in self.parts)
-
-    @property
-    def alone(self) -> tuple[AgentId, ...]:
-        """The peers whose own numbers it learns."""
-        return tuple(part[0] for part in self.parts if len(part) == 1)
-
 
 def parts_without(
     d: int, edges: Iterable[Edge], coalition: Collection[AgentId]

@@ -180,7 +180,7 @@ def _coalition_fault(case: Case) -> str | None:
     if topology.d == 1 or len(coalition) >= (case.policy.least_coalition or 0):
         return None
     why = "they are all its neighbors" if topology.masks_sums else case.why_unmasked
-    return f"{named_peers(coalition)}, {len(coalition)} together, learn its own numbers: {why}"
+    return f"{named_peers(coalition)} together learn its own numbers, {len(coalition)} in all: {why}"
 
 
 def _mask_fault(case: Case) -> str | None:

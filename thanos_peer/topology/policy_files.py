@@ -51,7 +51,7 @@ def _has_host_file() -> bool:
         for path in (HOST_FILE.parent, HOST_FILE):
             _check_owner(path, path.stat())
     except (FileNotFoundError, NotADirectoryError) as error:
-        if not os.path.lexists(HOST_FILE):
+        if not os.path.lexists(HOST_FILE) and HOST_FILE.parent.exists() is os.path.lexists(HOST_FILE.parent):
             return False
         raise ConfigError(f"{HOST_FILE} leads nowhere: {error.strerror}; mend it or remove it") from error
     except OSError as error:

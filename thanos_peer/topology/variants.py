@@ -84,5 +84,6 @@ def with_method(topology: Topology, method: str) -> Topology:
     change: dict[str, Any] = {"method": method}
     if not _share_settings(topology.method, method):
         change |= {"max_rounds": None, "tolerance": None, "restarts": 1} | settings_of(method)
-    algorithm = topology.algorithm.model_copy(update=change)
+    kept = topology.algorithm.model_dump(exclude_defaults=True)
+    algorithm = type(topology.algorithm).model_validate(kept | change)
     return replace(topology, content=topology.content.model_copy(update={"algorithm": algorithm}))
