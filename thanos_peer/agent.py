@@ -259,13 +259,14 @@ class Agent:
         )
 
     def advance(self) -> None:
-        """Take the round that is complete, and step into the next."""
-        blocks = self.exchange.take()
+        """Take the round that is complete, and step into the next; with an error it stays where it is."""
+        blocks = self.exchange.blocks()
         runner = self.runner
         state, is_calm = runner.phase.advance(runner.round, runner.state, blocks)
         k, words = self.k + 1, [block.stop for block in blocks]
         stop = self._stopping.next_word(words, is_calm=is_calm, k=k, began=runner.began)
         runner.settle(k, state, stop)
         self._stopping.note(is_calm=is_calm)
+        self.exchange.go_on()
         self._publish()
         self.exchange.refuse(self._is_wrong)

@@ -161,6 +161,10 @@ class PhaseMismatchError(RemoteProtocolError):
     """A neighbor's block is not of the phase that this peer is in."""
 
 
+class MasksMismatchError(RemoteProtocolError):
+    """A masked sum that no honest peers can have, if their masks cancel: in a new epoch they have new ones."""
+
+
 class EndMismatchError(ProtocolError):
     """A neighbor is done with a round that this peer has to go on from, or in another phase."""
 

@@ -37,7 +37,7 @@ def test_a_round_is_taken_in_increasing_order_of_agent_its_own_block_among_it():
     exchange = exchange_in_round(0)
     for neighbor in (8, 1, 5):
         exchange.receive(neighbor, block(neighbor, 0))
-    taken = exchange.take()
+    taken = exchange.blocks()
     assert senders(taken) == [1, 4, 5, 8]
     assert {said.k for said in taken} == {0}
 
@@ -45,7 +45,7 @@ def test_a_round_is_taken_in_increasing_order_of_agent_its_own_block_among_it():
 def test_taking_a_round_moves_on_to_the_next():
     exchange = exchange_in_round(7)
     fill(exchange)
-    exchange.take()
+    exchange.go_on()
     assert exchange.k == 8
     assert exchange.missing() == NEIGHBORS
     assert not exchange.is_complete()
@@ -67,11 +67,12 @@ def test_a_block_of_the_next_round_is_kept_until_its_time():
     exchange.receive(5, block(5, 1))
     assert exchange.missing() == NEIGHBORS
     fill(exchange)
-    assert {said.k for said in exchange.take()} == {0}
+    assert {said.k for said in exchange.blocks()} == {0}
+    exchange.go_on()
     assert exchange.missing() == (1, 8)
     exchange.publish(block(ME, 1))
     fill(exchange)
-    assert {said.k for said in exchange.take()} == {1}
+    assert {said.k for said in exchange.blocks()} == {1}
 
 
 def test_a_neighbor_two_rounds_ahead_is_at_fault():
@@ -102,7 +103,7 @@ def test_a_block_from_the_past_is_ignored_whatever_it_says(k):
     exchange.receive(5, block(5, k, eta=9.0))
     assert exchange.missing() == NEIGHBORS
     fill(exchange)
-    assert [said.k for said in exchange.take()] == [5] * 4
+    assert [said.k for said in exchange.blocks()] == [5] * 4
 
 
 @pytest.mark.parametrize("k", [3, 4])
@@ -113,7 +114,7 @@ def test_a_repetition_is_ignored(k):
     exchange.receive(5, block(5, k))
     exchange.receive(5, first)
     fill(exchange)
-    assert senders(exchange.take()) == [1, 4, 5, 8]
+    assert senders(exchange.blocks()) == [1, 4, 5, 8]
 
 
 @pytest.mark.parametrize("k", [3, 4])
@@ -140,7 +141,7 @@ def test_the_first_block_stands_after_a_contradiction():
     fill(exchange)
     with pytest.raises(RemoteProtocolError):
         exchange.receive(5, block(5, 0, eta=9.0))
-    assert [said.eta for said in exchange.take()] == [1.5, 4.5, 5.5, 8.5]
+    assert [said.eta for said in exchange.blocks()] == [1.5, 4.5, 5.5, 8.5]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_what_came_early_and_turns_out_to_be_wrong_can_be_refused_and_said_again
     exchange.receive(5, block(5, 1))
     exchange.receive(8, block(8, 1))
     fill(exchange)
-    exchange.take()
+    exchange.go_on()
     exchange.publish(block(ME, 1))
     asked = []
 
@@ -185,7 +186,7 @@ def test_what_came_early_and_turns_out_to_be_wrong_can_be_refused_and_said_again
     # The first block is forgotten, so this one is no contradiction.
     assert exchange.receive(5, block(5, 1, eta=2.0))
     fill(exchange)
-    assert [said.eta for said in exchange.take()] == [1.5, 4.5, 2.0, 8.5]
+    assert [said.eta for said in exchange.blocks()] == [1.5, 4.5, 2.0, 8.5]
 
 
 def test_a_zero_of_the_other_sign_is_something_else():
@@ -210,7 +211,7 @@ def test_taking_a_round_with_a_neighbor_missing_is_our_own_fault():
     for neighbor in (1, 8):
         exchange.receive(neighbor, block(neighbor, 3))
     with pytest.raises(LocalProtocolError, match="agent 4 takes round 3 before it is complete"):
-        exchange.take()
+        exchange.blocks()
     assert exchange.missing() == (5,)
 
 
@@ -219,7 +220,7 @@ def test_taking_a_round_before_publishing_is_our_own_fault():
     fill(exchange)
     assert exchange.missing() == ()
     with pytest.raises(LocalProtocolError, match="before it is complete"):
-        exchange.take()
+        exchange.blocks()
 
 
 def test_what_was_said_in_this_round_and_the_last_can_be_said_again():
@@ -228,7 +229,7 @@ def test_what_was_said_in_this_round_and_the_last_can_be_said_again():
         assert exchange.said(k) is None
         exchange.publish(block(ME, k))
         assert [at for at in range(8) if exchange.said(at) is not None] == [at for at in (k - 1, k) if at >= 3]
-        exchange.take()
+        exchange.go_on()
     assert exchange.said(5).has_same_bits(block(ME, 5))
 
 
@@ -238,7 +239,7 @@ def test_what_a_neighbor_may_have_to_start_again_with_can_be_said_again():
         exchange.publish(block(ME, k))
         exchange.receive(5, block(5, k, fallback=max(0, k - 2)))
         exchange.receive(8, block(8, k, fallback=k // 3))
-        exchange.take()
+        exchange.go_on()
     assert exchange.fallbacks == {5: 3, 8: 1}
     assert [said.k for said in exchange.said_before(9)] == [1, 2, 3, 4, 5]
     assert exchange.oldest == 1
@@ -258,7 +259,8 @@ def test_an_agent_alone_needs_only_its_own_block():
     exchange = Exchange(ME, ())
     for k in range(3):
         exchange.publish(block(ME, k))
-        assert [said.k for said in exchange.take()] == [k]
+        assert [said.k for said in exchange.blocks()] == [k]
+        exchange.go_on()
 
 
 @given(st.sets(st.integers(0, 9).filter(lambda j: j != ME), min_size=1, max_size=5), st.integers(0, 5), st.data())
@@ -272,9 +274,10 @@ def test_any_order_and_repetition_of_deliveries_gives_the_same_blocks(neighbors,
         exchange.publish(block(ME, k))
         for sender, said_in in (*early, *rest, *late):
             exchange.receive(sender, block(sender, said_in))
-        taken = exchange.take()
+        taken = exchange.blocks()
         assert len(taken) == len(all_ids)
         assert all(said.has_same_bits(block(j, k)) for said, j in zip(taken, all_ids, strict=True))
+        exchange.go_on()
 
 
 def test_a_neighbor_that_never_gets_ahead_with_its_fallback_cannot_fill_the_memory():
@@ -282,5 +285,5 @@ def test_a_neighbor_that_never_gets_ahead_with_its_fallback_cannot_fill_the_memo
     for k in range(50):
         exchange.publish(block(0, k))
         exchange.receive(1, block(1, k, fallback=0))
-        exchange.take()
+        exchange.go_on()
     assert [said.k for said in exchange.said_before(50)] == list(range(39, 50))

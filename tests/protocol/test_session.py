@@ -7,12 +7,14 @@ import pytest
 from networks import make_instance, raw_topology, with_keys
 
 from thanos_peer.agent import Agent
-from thanos_peer.errors import DoubleError, HandshakeError, LocalProtocolError
+from thanos_peer.algorithm.masks import Masks
+from thanos_peer.errors import DoubleError, HandshakeError, LocalProtocolError, MasksMismatchError
 from thanos_peer.peer.peer import terms_of
 from thanos_peer.protocol.conversation import Options
 from thanos_peer.protocol.hearing import Arrived
 from thanos_peer.protocol.neighbor import LinkEvent
 from thanos_peer.protocol.outputs import Finished, Log, Save, Send
+from thanos_peer.protocol.rounds import MISMATCH
 from thanos_peer.protocol.session import Session
 from thanos_peer.protocol.stages import Stage
 from thanos_peer.topology import Topology
@@ -41,7 +43,7 @@ class Pair:
             Session(agent, each, ADDRESSES, options or Options(), 0.0)
             for agent, each in zip(agents, terms, strict=True)
         ]
-        self.errors = [None, None]
+        self.errors, self.logged = [None, None], []
 
     def perform(self, i, outputs, now=0.0):
         """Do what a session wants, and pass on what the other wants then."""
@@ -50,6 +52,8 @@ class Pair:
                 case Send((j,), message, epoch) if i != j:
                     arrived = Arrived((i, message), 1, now, i)
                     self.perform(j, self.sessions[j].receive([arrived], epoch, now), now)
+                case Log():
+                    self.logged.append(output)
                 case Finished(error):
                     self.errors[i] = error
                 case Save(memory):
@@ -166,3 +170,30 @@ def test_peers_of_which_one_masks_its_sums_refuse_each_other_by_name():
         assert "peer 1" in str(error)
         assert "they differ in masks" in str(error)
     assert [session.talk.agent.k for session in pair.sessions] == [0, 0]
+
+
+@pytest.mark.parametrize("restarts_tracking", [False, True])
+def test_a_root_waits_aloud_for_a_new_epoch_where_masks_do_not_cancel_or_begins_it(restarts_tracking, monkeypatch):
+    def hide_by_another_stream(self, form, numbers, number, told):
+        said = hide(self, form, numbers, number, told)
+        is_wrong = self.agent == 1 and pair.sessions[1].talk.agent.epoch == 0
+        return form.total(said, [b"\x7f" * len(said)]) if is_wrong else said
+
+    hide = Masks.hide
+    monkeypatch.setattr(Masks, "hide", hide_by_another_stream)
+    raw = with_keys(raw_topology("path", 2, method="gram"))
+    pair = Pair([raw, raw], Options(restarts_tracking=restarts_tracking))
+    pair.start()
+    root = pair.sessions[0].talk
+    assert (root.agent.k, root.agent.epoch, pair.errors) == (1, 0, [None, None])
+    assert "masks do not cancel" in "".join(each.text for each in pair.logged if each.level == "warning")
+    for second in range(int(MISMATCH) + 2):
+        assert (pair.errors[0] is None) == (second <= MISMATCH or restarts_tracking)
+        pair.tick(float(second))
+    if not restarts_tracking:
+        assert isinstance(pair.errors[0], MasksMismatchError)
+        assert "--restart-tracking" in str(pair.errors[0])
+        return
+    assert pair.errors == [None, None]
+    assert [session.talk.agent.is_done for session in pair.sessions] == [True, True]
+    assert root.agent.epoch == 1

@@ -41,6 +41,9 @@ SCHEDULES = 200
 # In these a peer begins an epoch, loses its disk, and begins the same epoch again; in the second one a neighbor
 # uses a block of the first time just then.
 BEGUN_TWICE, USED_MEANWHILE = 90182, 91828
+# In this one a peer loses its disk after some neighbors have used its key, and another one gets the new key: masks
+# do not cancel, until it begins a new epoch.
+OTHER_KEY = 12732
 # Schedules: in one of them a broken rule must show.
 MOST = 400
 AT_ANY_MOMENT = [
@@ -76,7 +79,7 @@ def test_a_seed_says_everything():
     assert (first.now, first.counts) == (again.now, again.counts)
 
 
-@pytest.mark.parametrize("seed", [7, BEGUN_TWICE, USED_MEANWHILE])
+@pytest.mark.parametrize("seed", [7, BEGUN_TWICE, USED_MEANWHILE, OTHER_KEY])
 def test_a_schedule_can_be_replayed(seed, capsys):
     replay(seed)
     assert capsys.readouterr().out.endswith("all is well\n")

@@ -11,7 +11,7 @@ from thanos_peer.algorithm.fixed_point import OutOfRangeError
 from thanos_peer.algorithm.masks import DIGEST_BYTES, SECRET_BYTES, UNTOLD, Masks, told_with
 from thanos_peer.algorithm.pooling import Layout, Place, Pooled, PoolState, WrongSumError, decide, pool_step
 from thanos_peer.block import NOTHING, WORD, AgentId, Block, Matrix, bytes_each
-from thanos_peer.errors import DataFileError, LocalProtocolError, RemoteProtocolError
+from thanos_peer.errors import DataFileError, LocalProtocolError, MasksMismatchError, RemoteProtocolError
 from thanos_peer.phases.masking import NAME as MASKS
 from thanos_peer.phases.phase import (
     Arrays,
@@ -31,8 +31,8 @@ from thanos_peer.topology.graph import Graph
 
 WHO = "that neighbor, or a peer whose numbers it has passed on, is wrong"
 UNMASKED = (
-    "a peer has sent wrong numbers or a wrong key, or told some peers another word than others, so that masks do "
-    "not cancel; if this comes again after all have started again, start all peers with --fresh"
+    "masks do not cancel, as a peer has begun anew meanwhile, or has sent wrong numbers, another key or another "
+    "word; if no peer begins a new epoch, start this one with --restart-tracking: all begin one, with new masks"
 )
 
 
@@ -290,13 +290,15 @@ def _in_words(name: str, k: int, *, is_masked: bool) -> Iterator[None]:
     except (OutOfRangeError, np.linalg.LinAlgError) as error:
         if is_masked:
             what = f"{wrong}: {error}; {UNMASKED}, or all samples together are too large for double precision"
-            raise RemoteProtocolError(neighbor=None, k=k, what=what) from error
+            raise MasksMismatchError(neighbor=None, k=k, what=what) from error
         raise DataFileError(
             f"all samples together are too large for double precision, in phase {name}: scale them down, "
             "unless a peer has sent wrong numbers"
         ) from error
     except WrongSumError as error:
-        what = f"{wrong}: {error}; {UNMASKED if is_masked else 'one of them is wrong'}"
+        if is_masked:
+            raise MasksMismatchError(neighbor=None, k=k, what=f"{wrong}: {error}; {UNMASKED}") from error
+        what = f"{wrong}: {error}; one of them is wrong"
         raise RemoteProtocolError(neighbor=None, k=k, what=what) from error
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from thanos_peer.block import PAIR, AgentId, Block, Matrix
-from thanos_peer.errors import EndMismatchError, StateLostError
+from thanos_peer.errors import EndMismatchError, MasksMismatchError, StateLostError
 from thanos_peer.protocol.conversation import Conversation, Loss
 from thanos_peer.protocol.ending import Ending
 from thanos_peer.protocol.messages import Hello
@@ -109,9 +109,16 @@ class Epochs:
 
     def make_up_for_false_end(self, neighbor: AgentId) -> None:
         """Begin a new epoch, if that is wanted, because a neighbor ends in another round than this peer."""
-        epoch = self._talk.agent.epoch + 1
-        if self._talk.options.restarts_tracking and self.may_begin(epoch):
-            self.begin_epoch(epoch, None, f"peer {neighbor} ends in another round than this one")
+        if self._talk.options.restarts_tracking:
+            self._make_up(f"peer {neighbor} ends in another round than this one")
+
+    def make_up_for(self, error: MasksMismatchError) -> None:
+        """Begin a new epoch, in which all have new masks."""
+        self._make_up(str(error))
+
+    def _make_up(self, why: str) -> None:
+        if self.may_begin(epoch := self._talk.agent.epoch + 1):
+            self.begin_epoch(epoch, None, why)
 
     def may_begin(self, epoch: int) -> bool:
         """Whether an epoch may begin now: not one that an earlier life has begun, nor soon after the latest.

@@ -145,10 +145,12 @@ class Exchange:
         """Whether round k can be taken."""
         return self.lacks() == 0
 
-    def take(self) -> list[Block]:
-        """The blocks of round k in increasing order of agent; the exchange moves on to round k + 1."""
+    def blocks(self) -> list[Block]:
+        """The blocks of round k in increasing order of agent."""
         if not self.is_complete():
             raise LocalProtocolError(f"agent {self.agent} takes round {self.k} before it is complete")
-        blocks = [self._here[j] for j in sorted(self._here)]
+        return [self._here[j] for j in sorted(self._here)]
+
+    def go_on(self) -> None:
+        """Move on to round k + 1."""
         self._here, self._ahead, self.k = self._ahead, {}, self.k + 1
-        return blocks

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from thanos_peer.errors import NeighborLostError, RunOverError, ThanosPeerError
+from thanos_peer.errors import MasksMismatchError, NeighborLostError, RunOverError, ThanosPeerError
 from thanos_peer.protocol.conversation import Conversation
 from thanos_peer.protocol.ending import Ending
 from thanos_peer.protocol.epochs import Epochs
@@ -13,6 +13,8 @@ from thanos_peer.protocol.stages import Stage
 
 # Seconds that a name server may take to answer.
 LOOK_UP = 1.0
+# Seconds for which a peer waits for a new epoch where masks do not cancel: a peer that lost its disk says so soon.
+MISMATCH = 60.0
 
 
 @dataclass
@@ -23,24 +25,50 @@ class PendingLookUp:
     then: Callable[[], None]
 
 
+@dataclass(frozen=True)
+class Held:
+    """A round that cannot be taken, as masks of a sum do not cancel: another peer may begin a new epoch."""
+
+    epoch: int
+    k: int
+    since: float
+    error: MasksMismatchError
+
+
 class Rounds:
     """Stage RUNNING, and waiting for neighbors."""
 
     def __init__(self, talk: Conversation, epochs: Epochs, ending: Ending) -> None:
         self._talk, self._epochs, self._ending = talk, epochs, ending
         self._pending: PendingLookUp | None = None
+        self._last_held: Held | None = None
 
     def advance(self) -> None:
         """Step if the round is complete."""
         agent = self._talk.agent
         if self._talk.stage is not Stage.RUNNING or not agent.exchange.is_complete() or agent.is_done:
             return
-        if self._talk.saving is not None and self._talk.saving.must_wait:
+        if self._held() is not None or (self._talk.saving is not None and self._talk.saving.must_wait):
             return
         try:
             self._step()
+        except MasksMismatchError as error:
+            self._last_held = Held(agent.epoch, agent.k, self._talk.now, error)
+            self._talk.log("warning", f"{error}; this peer waits {MISMATCH:g} s for that")
         except ThanosPeerError as error:
             self._ending.fail(error)
+
+    def _held(self) -> Held | None:
+        """Why the round that this peer is in cannot be taken; None if it can."""
+        held, agent = self._last_held, self._talk.agent
+        return held if held is not None and (held.epoch, held.k) == (agent.epoch, agent.k) else None
+
+    def _wait_for_epoch(self, held: Held) -> None:
+        """Begin an epoch, if that is wanted, or end when none has begun for long."""
+        if self._talk.options.restarts_tracking:
+            self._epochs.make_up_for(held.error)
+        elif self._talk.now - held.since >= MISMATCH:
+            self._ending.fail(held.error)
 
     def _step(self) -> None:
         """Go to the next round, and tell the neighbors."""
@@ -102,6 +130,8 @@ class Rounds:
             # Where it has not ended, and may not begin an epoch yet, it waits, and logs that it does.
             if self._talk.stage is Stage.RUNNING:
                 self.wait()
+        elif (held := self._held()) is not None:
+            self._wait_for_epoch(held)
         self.advance()
 
     def wait_without_state(self) -> None:
