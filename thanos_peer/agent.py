@@ -208,7 +208,7 @@ class Agent:
 
     def _check(self, sender: AgentId, block: Block) -> None:
         """Refuse what no honest neighbor can have sent in this round."""
-        runner, before = self.runner, self.exchange.said(self.k - 1)
+        runner = self.runner
         kind, shape = runner.phase.expects(runner.round, sender)
         if (block.kind, block.shape) != (kind, shape):
             what = f"has {block.kind} of shape {block.shape}; phase {runner.phase.name} expects {kind} of {shape}"
@@ -225,7 +225,6 @@ class Agent:
             r=runner.round,
             ends_by_agreement=not runner.phase.has_known_rounds,
             diameter=self._topology.graph.diameter,
-            before=StopWord() if before is None else before.stop,
         )
         check(BLOCK_RULES, view, sender, block)
 

@@ -184,7 +184,10 @@ def test_peers_killed_in_every_phase_and_started_again_end_with_the_same_bits(
 
 @pytest.mark.parametrize(
     ("method", "victims", "places"),
-    [("gram", (1, 3), "mean:0 spread:2 size:3 gram:2 verdict:3"), ("proximal", (1,), "mean:0 leading:6 proximal:9")],
+    [
+        ("gram", (1, 3), "mean:0 spread:2 size:3 gram:2 verdict:3"),
+        ("proximal", (1,), "mean:0 leading:6 proximal:9"),
+    ],
 )
 def test_peers_that_mask_and_are_killed_mask_the_same_numbers_again(tmp_path, method, victims, places):
     # In mean:0 the neighbor that holds the others up has not taken the step in which it agrees on masks.

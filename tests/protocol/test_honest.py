@@ -20,7 +20,7 @@ from thanos_peer.protocol.wire import Codec
 AT = 5
 # Each row: the rule that it breaks, the run, and the field with its value.
 BLOCKS = [
-    ("streak", RESTLESS, {"streak": 2}),
+    ("streak", RESTLESS, {"streak": DIAMETER + 2}),
     ("streak", RESTLESS, {"streak": LARGEST_ROUND}),
     ("streak", {"tolerance": 0.0}, {"streak": 1}),
     ("announced last round", {"tolerance": 0.0}, {"after": AT + 2}),

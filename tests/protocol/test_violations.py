@@ -14,7 +14,6 @@ import pytest
 from protocol.talks import CALM, DIAMETER, RESTLESS, Talk, changed
 
 from thanos_peer import agent
-from thanos_peer.block import StopWord
 from thanos_peer.errors import RunOverError
 from thanos_peer.phases import phase
 from thanos_peer.protocol.honest import BLOCK_RULES, BYE_RULES, EPOCHS_AHEAD, HELLO_RULES, BlockView
@@ -142,7 +141,7 @@ SAY = {"Block": blocks, "Hello": hellos, "Bye": byes}
 
 def view_of(talk, kind):
     """What the peer compares a message with."""
-    runner, before = talk.agent.runner, talk.agent.exchange.said(talk.agent.k - 1)
+    runner = talk.agent.runner
     if kind != "Block":
         return talk.session.talk.view(LIAR)
     return BlockView(
@@ -150,7 +149,6 @@ def view_of(talk, kind):
         r=runner.round,
         ends_by_agreement=not runner.phase.has_known_rounds,
         diameter=DIAMETER,
-        before=StopWord() if before is None else before.stop,
     )
 
 

@@ -196,7 +196,7 @@ class LyingWorld(FaultyWorld):
         self._lying, self._fates = lying, random.Random(conditions["seed"])
         self._failed: dict[int, list[BaseException]] = {}
         self._latest: dict[int, bytes] = {}
-        self.begins_again = True
+        self.begins_again, self._streams.liar = True, lying.liar
         self._calm_from = max(self._calm_from, lying.ends)
         self._at(lying.ends, self._replace_liar)
 
@@ -293,6 +293,14 @@ class LyingWorld(FaultyWorld):
     def _check_leaving(self, process: Process) -> None:
         if not self._lying.may_end_the_run:
             super()._check_leaving(process)
+
+    def _check_births(self, nodes: list[Node]) -> None:
+        """The liar may have told each neighbor another birth of its own."""
+        liar = self._lying.liar
+        honest = [node for node in nodes if node.id != liar]
+        for node in honest:
+            node.births.update({liar: self.nodes[liar].birth} if liar in self._neighbors[node.id] else {})
+        super()._check_births(honest)
 
     def _check_bits(self, nodes: list[Node], epoch: int) -> None:
         """A lie about the end may move it, for all alike: what is claimed of it has to be true all the same."""

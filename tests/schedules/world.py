@@ -81,6 +81,8 @@ class Streams:
     def __init__(self, counts: Counter[str]) -> None:
         self._counts, self._masked = counts, dict[tuple, bytes]()
         self._owners, self._halves = dict[bytes, tuple](), dict[tuple, bytes]()
+        # Of this peer, which lies, nothing is known.
+        self.liar: int | None = None
 
     def note(self, agent: Agent) -> None:
         """Look at the secrets of an agent."""
@@ -91,6 +93,8 @@ class Streams:
             if self._halves.setdefault(owner, secret) != secret:
                 raise WrongError(f"peer {agent.id} draws two secrets for one beginning of epoch {agent.epoch}")
         for at, j in enumerate(agent.neighbors if shared is not None else ()):
+            if self.liar in (agent.id, j):
+                continue
             ends = sorted([(agent.id, agent.birth), (j, agent.births.get(j, ""))])
             self._note_owner(shared[at * SECRET_BYTES :][:SECRET_BYTES], (agent.epoch, *ends))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from thanos_peer.block import AgentId, Block, StopWord
+from thanos_peer.block import AgentId, Block
 from thanos_peer.errors import RemoteProtocolError
 from thanos_peer.protocol.messages import DONE, NEVER, SPENT, Bye, Hello
 
@@ -30,14 +30,12 @@ class BlockView:
         r: Rounds of this phase that are behind it.
         ends_by_agreement: Whether the peers agree on the last round of this phase.
         diameter: Of the graph.
-        before: Its own word on stopping in the round before.
     """
 
     k: int
     r: int
     ends_by_agreement: bool
     diameter: int
-    before: StopWord
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +92,15 @@ def check(
 
 
 def _has_streak(view: BlockView, block: Block) -> bool:
-    """A streak is at most one more than that of any neighbor a round ago, and 0 when a phase begins."""
-    if not view.ends_by_agreement or view.r == 0:
+    """A streak is 0 when a phase begins, and grows by one in a round.
+
+    An honest one is at most one more than this peer's a round ago, too. But after a lie to one of them two honest
+    neighbors may differ in that, and would refuse each other for ever; and a larger one changes nothing, as the
+    least streak counts.
+    """
+    if not view.ends_by_agreement:
         return block.stop.streak == 0
-    return block.stop.streak <= min(view.r, view.diameter + 1, 1 + view.before.streak)
+    return block.stop.streak <= min(view.r, view.diameter + 1)
 
 
 def _has_after(view: BlockView, block: Block) -> bool:
@@ -111,7 +114,7 @@ def _has_after(view: BlockView, block: Block) -> bool:
 BLOCK_RULES: Final[dict[str, Rule]] = {
     "streak": Rule(
         "streak",
-        "0 where the last round is known, or at most one more than this peer's a round ago",
+        "0 where the last round is known, or at most as many as rounds of the phase and diameter + 1",
         _has_streak,
     ),
     "announced last round": Rule(
